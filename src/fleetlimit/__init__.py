@@ -1,0 +1,46 @@
+"""One rate limit for a whole Celery fleet, kept in Redis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fleetlimit.errors import (
+    ConfigurationError,
+    CostError,
+    FleetlimitError,
+    KeyValueError,
+    LimitConflictWarning,
+    RateLimited,
+    StateError,
+    StoreUnavailable,
+)
+from fleetlimit.limit import RateLimit
+from fleetlimit.limiter import Decision, RateLimiter
+
+if TYPE_CHECKING:
+    from fleetlimit.celery import RateLimitedTask, rate_limited
+
+__all__ = [
+    "ConfigurationError",
+    "CostError",
+    "Decision",
+    "FleetlimitError",
+    "KeyValueError",
+    "LimitConflictWarning",
+    "RateLimit",
+    "RateLimited",
+    "RateLimitedTask",
+    "RateLimiter",
+    "StateError",
+    "StoreUnavailable",
+    "rate_limited",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # A program that only wants `RateLimiter` does not pay for importing Celery.
+    if name in ("RateLimitedTask", "rate_limited"):
+        import fleetlimit.celery
+
+        return getattr(fleetlimit.celery, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

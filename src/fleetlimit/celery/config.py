@@ -1,0 +1,154 @@
+"""Settings of an app, and where its Redis is found."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fleetlimit.errors import ConfigurationError
+from fleetlimit.limiter import RateLimiter
+
+__all__ = ["Settings", "limiter_of", "settings_of"]
+
+_EXPLICIT = ("fleetlimit_url",)
+_HORIZON_S = 900.0
+#: The share of the sleep in place that a wake-up aims ahead of its turn: it hides the way from the
+#: broker to the pool, and leaves the rest for those just ahead.
+_LEAD = 0.6
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`app.conf.fleetlimit_*`. Times in microseconds; the settings themselves are in seconds."""
+
+    enabled: bool
+    #: What eager mode does: "ignore" the limit, or "wait" in place.
+    eager: str
+    #: What `AsyncResult.state` says while a task waits: "PENDING" or "RETRY".
+    waiting_state: str
+    #: The longest sleep in place before a start.
+    max_sleep_us: int
+    #: The longest single wait as a countdown.
+    horizon_us: int
+
+    @property
+    def lead_us(self) -> int:
+        return int(self.max_sleep_us * _LEAD)
+
+
+_settings: weakref.WeakKeyDictionary[Any, Settings] = weakref.WeakKeyDictionary()
+_limiters: weakref.WeakKeyDictionary[Any, RateLimiter] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def settings_of(app: Any) -> Settings:
+    """The app's settings, read once, at first use.
+
+    :raises ConfigurationError: naming the setting and the value.
+    """
+    found = _settings.get(app)
+    if found is None:
+        found = _settings[app] = _read(app.conf)
+    return found
+
+
+def _read(conf: Any) -> Settings:
+    def one_of(name: str, default: str, *others: str) -> str:
+        value = conf.get(name, default)
+        if value not in (default, *others):
+            raise ConfigurationError(f"{name}={value!r}: must be one of {(default, *others)}")
+        return str(value)
+
+    return Settings(
+        enabled=bool(conf.get("fleetlimit_enabled", True)),
+        eager=one_of("fleetlimit_eager", "ignore", "wait"),
+        waiting_state=one_of("fleetlimit_waiting_state", "PENDING", "RETRY"),
+        max_sleep_us=_between(conf, "fleetlimit_max_sleep", 0.25, 0, 1),
+        horizon_us=_between(conf, "fleetlimit_horizon", _horizon(conf), 1, 86_400),
+    )
+
+
+def _between(conf: Any, name: str, default: float, least: float, most: float) -> int:
+    value = conf.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        raise ConfigurationError(f"{name}={value!r}: must be from {least} to {most} seconds")
+    return int(value * 1e6)
+
+
+def _horizon(conf: Any) -> float:
+    """Half of what the broker waits for an acknowledgement before it delivers again."""
+    options = conf.broker_transport_options or {}
+    visibility = options.get("visibility_timeout")
+    return min(_HORIZON_S, float(visibility) / 2) if visibility else _HORIZON_S
+
+
+def limiter_of(app: Any) -> RateLimiter:
+    """The limiter of an app, made once: from `app.conf.fleetlimit_url` (a URL, a redis-py client or
+    a store), `FLEETLIMIT_URL`, a Redis `result_backend`, or a Redis broker.
+
+    :raises ConfigurationError: listing the places looked at.
+    """
+    with _lock:
+        found = _limiters.get(app)
+        if found is None:
+            found = _limiters[app] = RateLimiter(_source(app))
+        return found
+
+
+def _source(app: Any) -> Any:
+    looked = []
+    for place, value in _places(app):
+        if not isinstance(value, str):
+            if value is not None:
+                return value
+        elif usable := _redis_url(value):
+            return usable
+        elif value and place in ("app.conf.fleetlimit_url", "FLEETLIMIT_URL"):
+            return value  # said on purpose: let its own error speak
+        looked.append(f"{place} ({_scheme(value)})")
+    raise ConfigurationError(
+        "no Redis for the rate limits. Looked at: "
+        + ", ".join(looked)
+        + ". Set app.conf.fleetlimit_url = 'redis://...'."
+    )
+
+
+def _places(app: Any) -> Iterator[tuple[str, Any]]:
+    conf = app.conf
+    yield "app.conf.fleetlimit_url", conf.get("fleetlimit_url")
+    yield "FLEETLIMIT_URL", os.environ.get("FLEETLIMIT_URL")
+    yield "result_backend", _first(conf.result_backend)
+    yield "broker_url", _first(conf.broker_write_url or conf.broker_url)
+
+
+def _first(urls: Any) -> str | None:
+    if isinstance(urls, (list, tuple)):
+        urls = urls[0] if urls else None
+    return urls.split(";")[0] if isinstance(urls, str) else None
+
+
+def _scheme(url: str | None) -> str:
+    return "not set" if not url else url.split(":", 1)[0]
+
+
+def _redis_url(url: str | None) -> str | None:
+    """A URL as redis-py reads it, from one as Celery writes it; None if it is not Redis."""
+    if not url:
+        return None
+    for theirs, ours in (
+        ("redis+socket://", "unix://"),
+        ("socket://", "unix://"),
+        ("valkey://", "redis://"),
+        ("valkeys://", "rediss://"),
+    ):
+        if url.startswith(theirs):
+            url = ours + url[len(theirs) :]
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        return None
+    for level in ("NONE", "OPTIONAL", "REQUIRED"):
+        url = url.replace(f"ssl_cert_reqs=CERT_{level}", f"ssl_cert_reqs={level.lower()}")
+    return url.replace("virtual_host=", "db=")

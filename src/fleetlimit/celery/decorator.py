@@ -1,0 +1,145 @@
+"""`@rate_limited(...)`, above or below `@app.task`.
+
+Below, it wraps the function; above, it finds the function behind Celery's lazy proxy. Either way it
+only *marks* the function: the check itself runs in `before_start` (see `task.py`). The wrapper is a
+safety net for a task that no hook was installed for: it then checks before the body.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+
+from celery import _state
+from celery.app.task import Task
+from celery.local import PromiseProxy, Proxy
+
+from fleetlimit.celery.binding import Binding, caller
+from fleetlimit.celery.gate import MARK, Mark, enter_function, mark_of
+from fleetlimit.celery.task import gated, install
+from fleetlimit.errors import ConfigurationError
+from fleetlimit.limit import RateLimit
+
+__all__ = ["rate_limited"]
+
+T = TypeVar("T")
+Spec = str | Callable[..., Any] | None
+
+
+class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools' classes are
+    """Let the whole fleet start this task at most `limit` times per `per`.
+
+    Works above and below `@app.task` and `@shared_task`, on a task class, and stacked for several
+    limits (then a run starts only when all admit it). The object may also stand in the `limits` of
+    a `RateLimitedTask`. Tasks that name the same limit share it.
+
+    :param name: the limit's name, or a ready `RateLimit`.
+    :param limit: units per period.
+    :param per: the period, seconds or a `timedelta`.
+    :param burst: units that may start at the same instant (1: evenly spaced).
+    :param margin: see `RateLimit`.
+    :param key: what to count for: a template over the task's arguments, `"{account_id}"`, or a
+        callable that takes them. None: one count for all.
+    :param cost: units one run spends: a number, a template or a callable.
+    :raises ConfigurationError: at decoration, naming the argument and the value.
+    """
+
+    def __init__(
+        self,
+        name: str | RateLimit,
+        limit: int | None = None,
+        per: float | timedelta | None = None,
+        *,
+        burst: int = 1,
+        margin: float = 0.01,
+        key: Spec = None,
+        cost: int | str | Callable[..., Any] = 1,
+    ) -> None:
+        if isinstance(name, RateLimit):
+            if limit is not None or per is not None:
+                raise ConfigurationError(f"limit={limit!r}, per={per!r}: already in {name}")
+            rule = name
+        elif limit is None:
+            raise ConfigurationError("limit=None: say how many units per period")
+        else:
+            rule = RateLimit(name, limit, 1.0 if per is None else per, burst=burst, margin=margin)
+        super().__init__(rule, key, cost, caller(1))
+
+    def __call__(self, target: T) -> T:
+        """Bind this limit to a function, a task or a task class; what comes back stands for it."""
+        return cast(T, self._on(target))
+
+    def _on(self, target: Any) -> Any:
+        kind = type(target)
+        if kind is PromiseProxy or kind is Proxy:
+            return self._on_proxy(target)
+        if isinstance(target, type) and issubclass(target, Task):
+            cls: Any = target
+            self.check(inspect.signature(functools.partial(cls.run, None)))
+            own: Any = gated(cls)
+            own.limits = (*getattr(target, "limits", ()), self)
+            return own
+        if isinstance(target, Task):
+            return self._on_task(target)
+        if callable(target):
+            return self._on_function(target)
+        raise ConfigurationError(f"@rate_limited on {target!r:.80}: must be a task or a function")
+
+    def _on_function(self, function: Any) -> Any:
+        signature = inspect.signature(function)
+        self.check(signature)
+        if mark_of(function):
+            mark_of(function).bindings.append(self)
+            return function
+
+        @functools.wraps(function)
+        def limited(*args: Any, **kwargs: Any) -> Any:
+            enter_function(mark)
+            return function(*args, **kwargs)
+
+        # Celery reads the signature without following __wrapped__.
+        limited.__signature__ = signature  # type: ignore[attr-defined]
+        mark = Mark([self])
+        setattr(limited, MARK, mark)
+        return limited
+
+    def _on_task(self, task: Any) -> Any:
+        self.check(inspect.signature(task.run))
+        task.limits = (*getattr(task, "limits", ()), self)
+        install(task)
+        return task
+
+    def _on_proxy(self, proxy: Any) -> Any:
+        """A task that does not exist yet: mark the function it will be made from."""
+        function = _function_behind(proxy)
+        if function is None:
+            return self._on_task(proxy._get_current_object())
+        self.check(inspect.signature(function))
+        if mark_of(function):
+            mark_of(function).bindings.append(self)
+        else:
+            setattr(function, MARK, Mark([self]))
+        if type(proxy) is PromiseProxy:
+            PromiseProxy.__then__(proxy, lambda: install(proxy._get_current_object()))
+        else:
+            for app in _state._get_active_apps():
+                if app.finalized:
+                    for task in app.tasks.values():
+                        install(task)
+        return proxy
+
+
+def _function_behind(proxy: Any) -> Any:
+    """The user's function: an argument of `@app.task`'s promise, or in `@shared_task`'s closure.
+    None when this Celery keeps it elsewhere, or when the task exists already."""
+    try:
+        if type(proxy) is PromiseProxy:
+            return object.__getattribute__(proxy, "_Proxy__args")[0]
+        return inspect.getclosurevars(object.__getattribute__(proxy, "_Proxy__local")).nonlocals[
+            "fun"
+        ]
+    except (AttributeError, LookupError, TypeError):
+        return None

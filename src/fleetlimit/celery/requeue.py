@@ -1,0 +1,231 @@
+"""Put a task back: publish the same message again with a new ETA, then end the delivery quietly.
+
+Not through `Task.retry` (it spends the retries budget, makes a root task its own parent, recomputes
+redacted reprs and turns a failed publish into a rejection), nor through `send_task` (router,
+signals, task-level defaults): the headers, properties and body are those that came.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any, NoReturn
+
+from celery.exceptions import Ignore, Retry
+from celery.utils.quorum_queues import detect_quorum_queues
+from celery.utils.time import maybe_iso8601
+from kombu import Exchange, pools
+from kombu.serialization import registry
+from kombu.transport.native_delayed_delivery import calculate_routing_key
+
+from fleetlimit.errors import RateLimited
+from fleetlimit.limiter import Decision
+
+__all__ = ["HEADER", "Message", "cannot_wait_in_queue", "put_back", "quit_delivery"]
+
+#: The one header a waiting message carries; gone again before the body starts.
+HEADER = "fleetlimit"
+#: Written into the request by `request_class`: what a message was serialized with.
+CONTENT_TYPE = "_fleetlimit_content_type"
+
+#: What a request holds beside the message's own headers.
+_NOT_HEADERS = frozenset(
+    "properties reply_to correlation_id hostname delivery_info args kwargs is_eager callbacks "
+    "errbacks chain chord headers called_directly time_limit soft_time_limit _children _protected "
+    f"{HEADER} {CONTENT_TYPE}".split()
+)
+_BROKER_HEADERS = ("x-death", "x-first-death", "x-last-death", "x-delivery-count")
+_PROPERTIES = ("correlation_id", "reply_to", "priority", "delivery_mode", "message_id", "app_id")
+_DELAYED_IN, _DELAYED_OUT = "celery_delayed_27", "celery_delayed_delivery"
+_DELAY_BITS = 28
+_RETRY_POLICY = {
+    "max_retries": 2,
+    "interval_start": 0.05,
+    "interval_step": 0.2,
+    "interval_max": 0.4,
+}
+
+
+@dataclass
+class Message:
+    """A delivery as it can be published again. `seen_us`: its place in the line, 0 if it has none."""
+
+    id: str
+    headers: dict[str, Any]
+    properties: dict[str, Any]
+    body: tuple[Any, Any, dict[str, Any]]
+    serializer: str
+    exchange: str
+    routing_key: str
+    seen_us: int
+    eta: Any
+
+    @classmethod
+    def of(cls, task: Any) -> Message:
+        request = task.request
+        fields = vars(request)
+        ours = fields.get(HEADER) or {}
+        route = request.delivery_info or {}
+        content_type = fields.get(CONTENT_TYPE) or (request.properties or {}).get("content_type")
+        return cls(
+            id=request.id,
+            headers=_headers(fields),
+            properties=request.properties or {},
+            body=(request.args, request.kwargs, _embedded(request)),
+            serializer=registry.type_to_name.get(content_type) or task.serializer,
+            exchange=ours.get("exchange", route.get("exchange")) or "",
+            routing_key=ours.get("routing_key", route.get("routing_key")) or "",
+            seen_us=ours.get("seen_us", 0),
+            eta=ours.get("eta", request.eta),
+        )
+
+    def expires_in_us(self) -> int | None:
+        """Microseconds until Celery would revoke it, by this host's clock; None: never."""
+        expires = self.headers.get("expires")
+        if expires is None:
+            return None
+        at = maybe_iso8601(expires)
+        if at.tzinfo is None:
+            at = at.replace(tzinfo=timezone.utc)
+        left: timedelta = at - datetime.now(timezone.utc)
+        return round(left.total_seconds() * 1e6)
+
+    def waiting(self, countdown: float) -> dict[str, Any]:
+        """The headers while it waits."""
+        eta = None
+        if countdown > 0:
+            eta = (datetime.now(timezone.utc) + timedelta(seconds=countdown)).isoformat()
+        ours = {
+            "seen_us": self.seen_us,
+            "exchange": self.exchange,
+            "routing_key": self.routing_key,
+            "eta": self.eta,
+        }
+        return {**self.headers, "eta": eta, HEADER: ours}
+
+    def restore(self, request: Any) -> None:
+        """Let the body see the request as it was first sent: a `self.retry()` of the body's own
+        must not carry this run's place in the line."""
+        if vars(request).pop(HEADER, None) is None:
+            return
+        request.eta = self.eta
+        if request.headers:
+            request.headers = {k: v for k, v in request.headers.items() if k != HEADER} or None
+
+
+def _headers(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in fields.items()
+        if name not in _NOT_HEADERS and not name.startswith(_BROKER_HEADERS)
+    }
+
+
+def _embedded(request: Any) -> dict[str, Any]:
+    return {name: getattr(request, name) for name in ("callbacks", "errbacks", "chain", "chord")}
+
+
+def cannot_wait_in_queue(app: Any, message: Message) -> bool:
+    """A broadcast copy belongs to this worker alone: published again, every worker would get it."""
+    return any(q.exchange.type == "fanout" for q in _queues_on(app, message.exchange))
+
+
+def put_back(app: Any, message: Message, countdown: float) -> None:
+    """Publish `message` again, to be delivered in `countdown` seconds.
+
+    :raises Exception: whatever the broker's client raises, after two more tries.
+    """
+    headers = message.waiting(countdown)
+    compression = headers.pop("compression", None)
+    exchange: Any = message.exchange
+    routing_key = message.routing_key
+    declare = _queues_on(app, exchange) if exchange else []
+    if _delays_natively(app, exchange):
+        exchange, routing_key, declare = _delayed(message, countdown)
+    with _producers(app).acquire(block=True, timeout=5) as producer:
+        producer.publish(
+            message.body,
+            serializer=message.serializer,
+            compression=compression,
+            headers=headers,
+            exchange=exchange,
+            routing_key=routing_key,
+            declare=declare,
+            retry=True,
+            retry_policy=_RETRY_POLICY,
+            **_properties(message),
+        )
+
+
+def quit_delivery(task: Any, waiting_state: str, wait: float) -> NoReturn:
+    """End the delivery, the task being safe in its queue.
+
+    `Ignore` stores nothing, fires no handler and no event. `Retry` would show RETRY in Flower and
+    in the result backend, and call the user's `on_retry` and `task_retry` on every denial.
+    """
+    if waiting_state == "RETRY" and not task.request.ignore_result:
+        denial = RateLimited(Decision(False, wait, 0, wait))
+        raise Retry(str(denial), exc=denial, when=wait)
+    raise Ignore
+
+
+def _properties(message: Message) -> dict[str, Any]:
+    kept = {name: message.properties.get(name) for name in _PROPERTIES}
+    kept = {name: value for name, value in kept.items() if value is not None}
+    if message.properties.get("expiration") is not None:
+        left = message.expires_in_us()
+        ms = float(message.properties["expiration"])
+        kept["expiration"] = ms / 1000 if left is None else max(0.0, left / 1e6)
+    return kept
+
+
+def _queues_on(app: Any, exchange: str) -> list[Any]:
+    return [q for q in app.amqp.queues.values() if q.exchange and q.exchange.name == exchange]
+
+
+def _delays_natively(app: Any, exchange: str) -> bool:
+    """RabbitMQ with quorum queues on an exchange that is not direct: Celery's own delay queues."""
+    driver = app.producer_pool.connections.connection.transport.driver_type
+    if not exchange or not detect_quorum_queues(app, driver)[0]:
+        return False
+    return exchange == _DELAYED_OUT or any(
+        q.exchange.type != "direct" for q in _queues_on(app, exchange)
+    )
+
+
+def _delayed(message: Message, countdown: float) -> tuple[Any, str, list[Any]]:
+    """Whole seconds wait in the broker; what is left over (and a wait under a second, which the
+    broker's delay cannot express) is held by the ETA."""
+    routing_key = message.routing_key
+    if message.exchange == _DELAYED_OUT:
+        routing_key = routing_key.split(".", _DELAY_BITS)[-1]
+    if countdown < 1:
+        return Exchange(_DELAYED_OUT, type="topic"), routing_key, []
+    key = calculate_routing_key(int(countdown), routing_key)
+    return Exchange(_DELAYED_IN, type="topic"), key, []
+
+
+class _Pools:
+    """Producers of our own, one pool per app and process. With RabbitMQ they wait for the broker's
+    confirmation: an unconfirmed publish may be lost without an error, and the task with it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_app: dict[tuple[int, int], Any] = {}  # inherited ones stay: closing would end
+        # the parent's connection too
+
+    def __call__(self, app: Any) -> Any:
+        key = (os.getpid(), id(app))
+        with self._lock:
+            if key not in self._by_app:
+                connection = app.connection_for_write(transport_options={"confirm_publish": True})
+                limit = app.conf.broker_pool_limit or 1
+                self._by_app[key] = pools.ProducerPool(
+                    limit=limit, connections=connection.Pool(limit=limit)
+                )
+            return self._by_app[key]
+
+
+_producers = _Pools()

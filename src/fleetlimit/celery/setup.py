@@ -1,0 +1,75 @@
+"""What happens at start: the check is installed, and a worker that could not keep its limits stops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import _state, bootsteps
+from kombu.utils.imports import symbol_by_name
+
+from fleetlimit.celery.config import limiter_of, settings_of
+from fleetlimit.celery.requeue import CONTENT_TYPE
+from fleetlimit.celery.task import install
+
+__all__ = ["connect"]
+
+
+def connect() -> None:
+    """For every app, those to come and those that exist: install the check when it finalizes."""
+    _state.connect_on_app_finalize(_on_finalize)
+    for app in _state._get_active_apps():
+        if app.finalized:
+            _on_finalize(app)
+            _install_all(app)
+
+
+def _on_finalize(app: Any) -> None:
+    app.steps["worker"].add(WorkerStep)
+    app.on_after_finalize.connect(_after_finalize, weak=False)
+
+
+def _after_finalize(sender: Any, **_: Any) -> None:
+    _install_all(sender)
+
+
+def _install_all(app: Any) -> list[Any]:
+    return [task for task in list(app._tasks.values()) if install(task)]
+
+
+class WorkerStep(bootsteps.Step):  # type: ignore[misc]  # Celery has no type hints
+    """Runs before the pool starts, in every kind of worker.
+
+    :raises ConfigurationError: when there are limited tasks and no Redis, or a setting is wrong.
+    """
+
+    label = "fleetlimit"
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        super().__init__(worker, **kwargs)
+        limited = _install_all(worker.app)
+        if not limited:
+            return
+        settings_of(worker.app)
+        limiter_of(worker.app)
+        for task in limited:
+            task.Request = _request_class(symbol_by_name(task.Request))
+
+    def include(self, parent: Any) -> bool:
+        return False  # nothing to start or stop: __init__ did it
+
+
+def _request_class(base: Any) -> Any:
+    """The worker's own request, which also tells the pool how the message was serialized: a task
+    that goes back must be published as it came."""
+    if getattr(base, "_fleetlimit", False):
+        return base
+
+    class Request(base):  # type: ignore[misc]  # Celery has no type hints
+        _fleetlimit = True
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            if self.content_type:
+                self.request_dict[CONTENT_TYPE] = self.content_type
+
+    return Request

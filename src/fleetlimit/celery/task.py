@@ -1,0 +1,77 @@
+"""The check sits in `before_start`: once per delivery, in the process that would run the body,
+inside Celery's own error handling, never for a direct call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from celery.app.task import Task
+
+from fleetlimit.celery.gate import enter, limits_of, mark_of
+
+__all__ = ["RateLimitedTask", "gated", "install"]
+
+
+class RateLimitedTask(Task):  # type: ignore[misc]  # Celery has no type hints
+    """A task base class for `base=` or the app's `task_cls=`.
+
+    `limits` lists what the task is held to, as `rate_limited(...)` objects or `RateLimit`s:
+
+        @app.task(base=RateLimitedTask, limits=[rate_limited("partner-api", 100, per=60)])
+        def charge(order_id): ...
+    """
+
+    limits: Sequence[Any] = ()
+
+    @classmethod
+    def on_bound(cls, app: Any) -> None:
+        """Check the templates of `limits` against the task's own arguments."""
+        check(cls)
+        super().on_bound(app)
+
+    def before_start(self, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Ask for this run's units; a denied delivery ends here, put back into its queue."""
+        enter(self)
+        super().before_start(task_id, args, kwargs)
+
+
+def check(task: Any) -> None:
+    """:raises ConfigurationError: for a template that names no argument of the task."""
+    for binding in limits_of(task):
+        binding.check(inspect.signature(task.run))
+
+
+def gated(cls: type[Any]) -> type[Any]:
+    """A subclass that asks first, before any `before_start` of the user's."""
+
+    def before_start(self: Any, task_id: str, args: Any, kwargs: Any) -> None:
+        enter(self)
+        super(own, self).before_start(task_id, args, kwargs)
+
+    own: Any = type(
+        cls.__name__,
+        (cls,),
+        {
+            "before_start": before_start,
+            "_fleetlimit_gated": True,
+            "__doc__": cls.__doc__,
+            "__module__": cls.__module__,
+            "__qualname__": cls.__qualname__,
+        },
+    )
+    return own  # type: ignore[no-any-return]  # `type()` of a type
+
+
+def install(task: Any) -> bool:
+    """Put the check in front of a limited task, once. True if the task is limited."""
+    if not limits_of(task):
+        return False
+    check(task)
+    if mark := mark_of(task.run):
+        mark.owned = True
+    if "_fleetlimit_gated" not in vars(type(task)):
+        # `before_start` is looked up on the class, which may be the user's own and shared.
+        task.__class__ = gated(type(task))
+    return True

@@ -1,0 +1,79 @@
+"""The demo's Celery app: one task for the product and one for each baseline, all calling one API."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import threading
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+from celery import Celery, signals
+
+from fleetlimit import RateLimit, RateLimiter, rate_limited
+
+LIMIT = int(os.environ.get("FLEETLIMIT_DEMO_LIMIT", "20"))
+PER = float(os.environ.get("FLEETLIMIT_DEMO_PER", "1"))
+API = os.environ.get("FLEETLIMIT_DEMO_API", "http://127.0.0.1:8429")
+URL = os.environ.get("FLEETLIMIT_DEMO_URL", "redis://127.0.0.1:6379/0")
+DELIVERIES = "fleetlimit-demo:deliveries"
+
+app = Celery("fleetlimit-demo", broker=URL)
+app.conf.update(
+    task_ignore_result=True,
+    broker_connection_retry_on_startup=True,
+    worker_prefetch_multiplier=1,
+    fleetlimit_url=URL,
+)
+_local = threading.local()
+
+
+def call_api(number: int) -> int:
+    """One call; returns its HTTP status. The connection is kept, as a good client does."""
+    connection = getattr(_local, "connection", None)
+    if connection is None:
+        address = urlsplit(API)
+        connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=10)
+        _local.connection = connection
+    try:
+        connection.request("GET", f"/charge/{number}")
+        response = connection.getresponse()
+        response.read()
+        return int(response.status)
+    except (OSError, http.client.HTTPException):
+        connection.close()
+        raise
+
+
+@app.task
+@rate_limited("fragile-api", LIMIT, per=PER)
+def charge(number: int) -> int:
+    """With fleetlimit: two lines."""
+    return call_api(number)
+
+
+@app.task(rate_limit=f"{LIMIT / PER:g}/s")
+def charge_celery(number: int) -> int:
+    """With Celery's own `rate_limit`: every worker counts for itself."""
+    return call_api(number)
+
+
+@app.task(bind=True, max_retries=None)
+def charge_retry(self: Any, number: int) -> int:
+    """With a shared limiter and plain retries: all who wait are told the same instant."""
+    decision = _limiter().acquire(RateLimit("fragile-api-retry", LIMIT, PER))
+    if not decision:
+        raise self.retry(countdown=decision.retry_after)
+    return call_api(number)
+
+
+def _limiter() -> RateLimiter:
+    return RateLimiter.from_app(app)
+
+
+@signals.task_prerun.connect  # type: ignore[untyped-decorator]  # Celery has no type hints
+def _count(**_: Any) -> None:
+    if getattr(_local, "redis", None) is None or _local.pid != os.getpid():
+        _local.redis, _local.pid = redis.Redis.from_url(URL), os.getpid()
+    _local.redis.incr(DELIVERIES)

@@ -1,0 +1,154 @@
+"""The generic cell rate algorithm (GCRA) in whole numbers: no clock, no store, no I/O.
+
+GCRA (ITU-T I.371, the "virtual scheduling" form) stores one number, the theoretical arrival time
+(TAT): the instant at which the bucket is full again. `lua/gcra.lua` is the same arithmetic, and
+`tests/store/test_twins.py` compares every answer of the two.
+
+Times are microseconds; inside one decision they are *ticks*, `Rule.ticks_per_us` to the
+microsecond, so that a fast limit does not lose rate to rounding.
+
+Invariants (each with the test that proves it, in `tests/core/test_gcra.py`):
+
+1. In any window of `w` ticks at most `w / emission + burst` units are admitted.
+   `test_no_window_above_the_bound`
+2. `wait_us > 0` if and only if denied; waiting exactly that long, and no less, admits.
+   `test_wait_is_enough_and_no_more`
+3. A denial changes nothing. `test_denial_changes_nothing`
+4. Whatever is stored, nobody waits longer than one burst's worth (plus what a bounded sleep
+   spent ahead). `test_wait_is_bounded_whatever_is_stored`
+5. A give-back never lets the next one in too early. `test_give_back`
+6. With late starts reported (`delay`), invariant 1 holds for starts as for admissions, as long as
+   less than a window was handed out ahead. `test_late_starts`
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "Look",
+    "Rule",
+    "State",
+    "Verdict",
+    "decide",
+    "delay",
+    "give_back",
+    "look",
+    "spend",
+    "to_us",
+]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A limit in ticks. `capacity` is `burst * emission`."""
+
+    emission: int
+    ticks_per_us: int
+    capacity: int
+
+
+@dataclass(frozen=True)
+class State:
+    """What is stored: the TAT, its ticks beyond the microsecond, and how far ahead the last
+    admission was spent for a sleep in place (that much an honest TAT may exceed the capacity)."""
+
+    tat_us: int
+    tat_ticks: int = 0
+    ahead_us: int = 0
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where one request stands, in ticks from now, before anything is decided.
+
+    `lag`: when its units exist (0 or less: they exist now). `idle`: for how long they have stood
+    ready and unused; None when the bucket has been full for an unknown time.
+    """
+
+    ahead: int
+    lag: int
+    idle: int | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer for one limit. `state` is what to store, unchanged on a denial."""
+
+    admitted: bool
+    wait_us: int
+    sleep_us: int
+    remaining: int
+    reset_us: int
+    state: State | None
+
+
+def to_us(ticks: int, rule: Rule) -> int:
+    """Whole microseconds, rounded up: a wait must never be too short."""
+    return -(-ticks // rule.ticks_per_us)
+
+
+def look(state: State | None, now_us: int, rule: Rule, cost: int) -> Look:
+    """Read the state, clamped to what an honest one can be: that alone cures a clock that stepped
+    back, a stale far-future value and a raised limit."""
+    need = cost * rule.emission - rule.capacity
+    if state is None:
+        return Look(0, need, None)
+    raw = (state.tat_us - now_us) * rule.ticks_per_us + state.tat_ticks
+    ahead = min(max(raw, 0), rule.capacity + state.ahead_us * rule.ticks_per_us)
+    return Look(ahead, ahead + need, -(raw + need))
+
+
+def spend(now_us: int, ahead: int, rule: Rule, cost: int, sleep_us: int) -> State:
+    """The state after `cost` units start at `now_us + sleep_us`."""
+    ticks = max(ahead, sleep_us * rule.ticks_per_us) + cost * rule.emission
+    return State(now_us + ticks // rule.ticks_per_us, ticks % rule.ticks_per_us, sleep_us)
+
+
+def decide(
+    state: State | None, now_us: int, rule: Rule, cost: int = 1, *, max_sleep_us: int = 0
+) -> Verdict:
+    """Admit `cost` units now, or after a sleep of at most `max_sleep_us`, or deny.
+
+    :param state: what the store holds, or None for a full bucket.
+    :param now_us: the store's clock, microseconds.
+    """
+    seen = look(state, now_us, rule, cost)
+    wait_us = to_us(max(0, seen.lag), rule)
+    admitted = wait_us <= max_sleep_us
+    if admitted:
+        state = spend(now_us, seen.ahead, rule, cost, wait_us)
+    ahead = look(state, now_us, rule, cost).ahead
+    return Verdict(
+        admitted=admitted,
+        wait_us=0 if admitted else wait_us,
+        sleep_us=wait_us if admitted else 0,
+        remaining=max(0, rule.capacity - ahead) // rule.emission,
+        reset_us=to_us(ahead, rule),
+        state=state,
+    )
+
+
+def give_back(
+    stored: State | None, spent: State | None, former: State | None
+) -> tuple[bool, State | None]:
+    """Undo an admission that did not start. Only while nothing else was admitted since: a unit
+    admitted in between was spaced from this one, and `tat - cost * emission` would let the next
+    one in on top of it. Otherwise the unit is forfeit.
+
+    :returns: whether it was given back, and the state to store.
+    """
+    if stored is None or stored != spent:
+        return False, stored
+    return True, former
+
+
+def delay(state: State | None, now_us: int, rule: Rule, late_us: int) -> State | None:
+    """The state after a start that came `late_us` after its cell: what is not yet handed out moves
+    by as much, so that a window beginning with the late start is as long as the others."""
+    tat = (now_us if state is None else state.tat_us) + late_us
+    if tat <= now_us:
+        return state
+    old = state or State(now_us)
+    ahead = max(old.ahead_us, tat - now_us - rule.capacity // rule.ticks_per_us)
+    return State(tat, old.tat_ticks, ahead)

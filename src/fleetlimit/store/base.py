@@ -1,0 +1,132 @@
+"""What a store must do: seven verbs, all atomic, all in whole microseconds of the store's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fleetlimit.gcra import State, look, spend, to_us
+from fleetlimit.limit import RateLimit
+
+__all__ = ["Outcome", "Reading", "Spend", "Store", "Ticket", "read"]
+
+#: A cell that has stood ready for so long goes to whoever asks, in the line or not.
+IDLE_US = 5_000
+#: A newcomer sleeps in place for this part of what a woken task may (1/5 of 0.25 s: about where a
+#: sleep costs less than going back into the queue). More would fill the pool with sleepers.
+NEWCOMER_SHARE = 5
+#: A woken task may pass at most so much time's worth of places (it absorbs wake-up jitter).
+PASS_US = 1_000_000
+#: Dead tickets removed by one call at most.
+PURGE = 16
+
+
+@dataclass(frozen=True)
+class Spend:
+    """`cost` units of one limit under one (encoded) key; '' is the limit without a key."""
+
+    limit: RateLimit
+    key: str = ""
+    cost: int = 1
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """Who waits: with a ticket, a denial takes a place in the line.
+
+    :param id: the task's id; the same id holds one place, however often it comes.
+    :param first_seen_us: what the first denial answered; 0 for a fresh task.
+    :param max_sleep_us: admit this much ahead of time; the caller sleeps it in place.
+    :param horizon_us: the caller comes back after this at the latest.
+    :param grace_us: how late it may come before its place is free.
+    :param expires_in_us: after this it will not want to run; None: never.
+    """
+
+    id: str
+    first_seen_us: int = 0
+    max_sleep_us: int = 250_000
+    horizon_us: int = 900_000_000
+    grace_us: int = 10_000_000
+    expires_in_us: int | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One limit's part of an outcome. `spent` and `former` are what `give_back` needs: the state
+    that the admission wrote, and the one it found."""
+
+    wait_us: int
+    remaining: int
+    reset_us: int
+    rank: int
+    waiting: int
+    spent: State | None
+    former: State | None
+
+
+def read(
+    asked: Spend,
+    now_us: int,
+    former: State | None,
+    *,
+    sleep_us: int | None,
+    wait_us: int = 0,
+    rank: int = 0,
+    waiting: int = 0,
+) -> Reading:
+    """Complete a reading from what the store found. `sleep_us` is None on a denial."""
+    rule, state = asked.limit.rule, former
+    ahead = look(former, now_us, rule, asked.cost).ahead
+    if sleep_us is not None:
+        state = spend(now_us, ahead, rule, asked.cost, sleep_us)
+        ahead = look(state, now_us, rule, asked.cost).ahead
+    return Reading(
+        wait_us=wait_us,
+        remaining=max(0, rule.capacity - ahead) // rule.emission,
+        reset_us=to_us(ahead, rule),
+        rank=rank,
+        waiting=waiting,
+        spent=state,
+        former=former,
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The verdict over all limits asked.
+
+    `now_us` is the store's clock. `wait_us` > 0 if and only if denied. `sleep_us`: an admitted caller starts after this.
+    `expires`: denied, and took no place, for it would expire before its turn.
+    """
+
+    admitted: bool
+    wait_us: int
+    sleep_us: int
+    first_seen_us: int
+    expires: bool
+    now_us: int
+    readings: tuple[Reading, ...]
+
+
+class Store(Protocol):
+    """All verbs raise `StoreUnavailable` when the store gives no answer, `StateError` when what
+    is stored is not fleetlimit's."""
+
+    def acquire(self, spends: Sequence[Spend], ticket: Ticket | None = None) -> Outcome:
+        """Spend all, or none. Each (limit, key) at most once in `spends`."""
+
+    def peek(self, spends: Sequence[Spend]) -> Outcome:
+        """What `acquire` would say to a newcomer now; writes nothing."""
+
+    def give_back(self, spend: Spend, reading: Reading) -> bool:
+        """Undo one admission, while nothing was admitted since; whether it was undone."""
+
+    def delay(self, spends: Sequence[Spend], late_us: int) -> None:
+        """An admitted run started so much late: move the cells not yet handed out by as much."""
+
+    def reset(self, limit: RateLimit, key: str = "") -> None:
+        """Make the bucket full again. Those who wait keep their places."""
+
+    def close(self) -> None:
+        """Give connections back. The store may be used again."""

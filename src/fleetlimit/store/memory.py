@@ -1,0 +1,204 @@
+"""A store in this process's memory: for tests, single processes and as the scripts' twin.
+
+It holds one process to the limit, not a fleet: three processes with a store of their own send
+three times the limit (see `tests/core/test_private_limiters.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fleetlimit.gcra import Look, State, delay, give_back, look, spend, to_us
+from fleetlimit.limit import RateLimit
+from fleetlimit.store.base import (
+    IDLE_US,
+    NEWCOMER_SHARE,
+    PASS_US,
+    PURGE,
+    Outcome,
+    Reading,
+    Spend,
+    Ticket,
+    read,
+)
+
+__all__ = ["MemoryStore"]
+
+
+@dataclass
+class _Line:
+    """One key: its state and, in order of first sight, those who wait."""
+
+    state: State | None = None
+    units: int = 0
+    order: list[tuple[int, str]] = field(default_factory=list)
+    seen: dict[str, int] = field(default_factory=dict)
+    deadlines: dict[str, int] = field(default_factory=dict)
+
+    def join(self, id: str, seen: int, deadline: int, cost: int) -> None:
+        if id not in self.seen:
+            self.seen[id] = seen
+            insort(self.order, (seen, id))
+            self.units += cost
+        self.deadlines[id] = deadline
+
+    def leave(self, id: str, cost: int) -> None:
+        if self._drop(id):
+            self.units = max(self.units - cost, len(self.order)) if self.order else 0
+
+    def purge(self, now: int) -> None:
+        count = len(self.order)
+        dead = sorted((at, id) for id, at in self.deadlines.items() if at <= now)[:PURGE]
+        for _, id in dead:
+            self._drop(id)
+        left = len(self.order)
+        self.units = max(self.units * left // count, left) if count else 0
+
+    def rank(self, id: str, seen: int) -> int:
+        if id in self.seen:
+            return bisect_left(self.order, (self.seen[id], id))
+        return bisect_left(self.order, (seen, "")) if seen else len(self.order)
+
+    def _drop(self, id: str) -> bool:
+        self.deadlines.pop(id, None)
+        seen = self.seen.pop(id, None)
+        if seen is None:
+            return False
+        del self.order[bisect_left(self.order, (seen, id))]
+        return True
+
+
+@dataclass
+class _Look:
+    """One limit's part of a decision on its way."""
+
+    spend: Spend
+    line: _Line
+    seen: int
+    at: Look
+    rank: int
+    blocked: bool
+    wait_us: int
+    former: State | None
+
+
+class MemoryStore:
+    """Thread-safe; memory of keys whose bucket is full and whose line is empty is freed.
+
+    :param clock: microseconds; the default is this host's monotonic clock.
+    """
+
+    def __init__(self, clock: Callable[[], int] = lambda: time.monotonic_ns() // 1000) -> None:
+        self._clock = clock
+        self._lines: dict[tuple[str, str], _Line] = {}
+        self._lock = threading.Lock()
+        self._sweep_at = 1024
+
+    def acquire(self, spends: Sequence[Spend], ticket: Ticket | None = None) -> Outcome:
+        with self._lock:
+            now = self._clock()
+            self._sweep(now)
+            looks = [self._look(one, now, ticket, purge=True) for one in spends]
+            return self._answer(looks, now, ticket)
+
+    def peek(self, spends: Sequence[Spend]) -> Outcome:
+        with self._lock:
+            now = self._clock()
+            looks = [self._look(one, now, None, purge=False) for one in spends]
+            return self._answer(looks, now, None, write=False)
+
+    def give_back(self, spend: Spend, reading: Reading) -> bool:
+        with self._lock:
+            line = self._line(spend.limit, spend.key)
+            done, line.state = give_back(line.state, reading.spent, reading.former)
+            return done
+
+    def delay(self, spends: Sequence[Spend], late_us: int) -> None:
+        with self._lock:
+            now = self._clock()
+            for one in spends:
+                line = self._line(one.limit, one.key)
+                line.state = delay(line.state, now, one.limit.rule, late_us)
+
+    def reset(self, limit: RateLimit, key: str = "") -> None:
+        with self._lock:
+            self._line(limit, key).state = None
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _line(self, limit: RateLimit, key: str) -> _Line:
+        return self._lines.setdefault((limit.name, key), _Line())
+
+    def _sweep(self, now: int) -> None:
+        if len(self._lines) < self._sweep_at:
+            return
+        for key, line in list(self._lines.items()):
+            if not line.order and (line.state is None or line.state.tat_us < now):
+                del self._lines[key]
+        self._sweep_at = max(1024, 2 * len(self._lines))
+
+    def _look(self, one: Spend, now: int, ticket: Ticket | None, *, purge: bool) -> _Look:
+        line, rule = self._line(one.limit, one.key), one.limit.rule
+        seen = ticket.first_seen_us if ticket else 0
+        max_sleep = ticket.max_sleep_us if ticket else 0
+        rank = before = 0
+        if line.units or seen:
+            if purge:
+                line.purge(now)
+            id = ticket.id if ticket else ""
+            seen = line.seen.get(id, seen)
+            rank = line.rank(id, seen)
+            before = line.units * rank // len(line.order) if line.order else 0
+        at = look(line.state, now, rule, one.cost)
+        if not seen:
+            max_sleep //= NEWCOMER_SHARE
+        turn = before * rule.emission
+        passes = seen and turn <= PASS_US * rule.ticks_per_us
+        idle = at.idle is None or at.idle >= IDLE_US * rule.ticks_per_us
+        blocked = at.lag > max_sleep * rule.ticks_per_us or (rank > 0 and not idle and not passes)
+        wait = max(to_us(at.lag + turn, rule), 1)
+        return _Look(one, line, seen, at, rank, bool(blocked), wait if blocked else 0, line.state)
+
+    def _answer(
+        self, looks: list[_Look], now: int, ticket: Ticket | None, *, write: bool = True
+    ) -> Outcome:
+        wait = max(one.wait_us for one in looks)
+        sleep = 0 if wait else max(to_us(max(0, l.at.lag), l.spend.limit.rule) for l in looks)
+        expires = bool(
+            ticket and ticket.expires_in_us is not None and wait > max(ticket.expires_in_us, 0)
+        )
+        if write:
+            for one in looks:
+                self._write(one, now, ticket, wait, sleep, expires)
+        known = min((one.seen for one in looks if one.seen), default=now)
+        first_seen = (ticket.first_seen_us or (known if wait else 0)) if ticket else 0
+        readings = tuple(
+            read(
+                one.spend,
+                now,
+                one.former,
+                sleep_us=None if wait else sleep,
+                wait_us=one.wait_us,
+                rank=one.rank,
+                waiting=len(one.line.order),
+            )
+            for one in looks
+        )
+        return Outcome(not wait, wait, sleep, first_seen, expires, now, readings)
+
+    def _write(
+        self, one: _Look, now: int, ticket: Ticket | None, wait: int, sleep: int, expires: bool
+    ) -> None:
+        line, rule = one.line, one.spend.limit.rule
+        if not wait:
+            line.state = spend(now, one.at.ahead, rule, one.spend.cost, sleep)
+        if ticket and wait and one.blocked and not expires:
+            deadline = now + min(wait, ticket.horizon_us) + ticket.grace_us
+            line.join(ticket.id, one.seen or now, deadline, one.spend.cost)
+        elif ticket:
+            line.leave(ticket.id, one.spend.cost)

@@ -1,0 +1,52 @@
+"""The Lua scripts: found, joined with their preludes, run by their digest; a typed face for each.
+
+A script begins with `--@ name name`: the files it needs before it. The scripts lie in `lua/` at the
+top of the repository and in `fleetlimit/lua/` inside the wheel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from redis.exceptions import NoScriptError
+
+__all__ = ["Script", "script"]
+
+
+def _folder() -> Path:
+    here = Path(__file__).resolve().parent.parent
+    inside = here / "lua"
+    return inside if inside.is_dir() else here.parent.parent / "lua"
+
+
+class Script:
+    """One script. Only NOSCRIPT is replayed: the server then certainly did not run it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.text = _assembled(name)
+        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def __call__(self, client: Any, keys: Sequence[str], args: Sequence[str | int]) -> Any:
+        try:
+            return client.evalsha(self.sha, len(keys), *keys, *args)
+        except NoScriptError:
+            return client.eval(self.text, len(keys), *keys, *args)
+
+
+def _assembled(name: str) -> str:
+    text = (_folder() / f"{name}.lua").read_text()
+    first, _, _ = text.partition("\n")
+    if not first.startswith("--@"):
+        return text
+    return "\n".join([*(_assembled(part) for part in first[3:].split()), text])
+
+
+@cache
+def script(name: str) -> Script:
+    """The script `lua/<name>.lua`, read once per process."""
+    return Script(name)
