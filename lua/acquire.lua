@@ -8,7 +8,8 @@
 -- Reply integers: three (see fast.lua), or verdict (1 admitted, 0 denied, -1 would expire before its
 --       turn: no place), wait_us (denied) or sleep_us (admitted), now_us, first_seen_us, then per
 --       limit: wait_us, rank, waiting, and the former tat_us (0 = none), tat_ticks, ahead_us
--- Keeps invariants 1 to 4 of gcra.py; a denial writes nothing but its ticket.
+-- Keeps invariants 1 to 4 of gcra.py; a denial writes its ticket, and clamps a state that no
+-- honest history left.
 local now, slack = clock(ARGV[1])
 local look_only, id, first_seen = ARGV[2] == '1', ARGV[3], tonumber(ARGV[4])
 local max_sleep, horizon = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -21,8 +22,11 @@ for i = 1, #KEYS / 3 do
     capacity = tonumber(ARGV[a + 3]), cost = tonumber(ARGV[a + 4]),
     rank = 0, count = 0, seen = first_seen,
   }
-  l.tat, l.ticks, l.units, l.ahead_us = read_state(l.state)
-  l.ahead, l.lag, l.idle = look(l.tat, l.ticks, l.ahead_us, now, l.emission, l.per_us, l.capacity, l.cost)
+  local stored
+  stored, l.ticks, l.units, l.ahead_us = read_state(l.state)
+  l.tat, l.ticks = clamped(stored, l.ticks, l.ahead_us, now, l.per_us, l.capacity)
+  l.clamped, l.stored_units = l.tat ~= stored, l.units
+  l.ahead, l.lag, l.idle = look(l.tat, l.ticks, now, l.emission, l.per_us, l.capacity, l.cost)
   local before = 0 -- units of those ahead
   if l.units > 0 or l.seen > 0 then
     if look_only then l.count = redis.call('ZCARD', l.line)
@@ -61,18 +65,18 @@ local function write(l)
   if verdict == 1 then
     l.ahead = math.max(l.ahead, sleep * l.per_us) + l.cost * l.emission
     tat, ticks, ahead_us = now + math.floor(l.ahead / l.per_us), l.ahead % l.per_us, sleep
-  elseif id == '' then
-    return
+  elseif not l.clamped and (id == '' or not l.blocked and l.stored_units == 0) then
+    return -- nothing to write
   end
-  if verdict == 0 and l.blocked then
+  if verdict == 0 and l.blocked and id ~= '' then
     local seen = l.seen > 0 and l.seen or now
     local deadline = now + math.min(wait, horizon) + tonumber(ARGV[7])
     l.count, l.units, line_ttl = join(l.line, l.deadlines, id, seen, deadline, l.count, l.units, l.cost,
       math.ceil((deadline - now) / 1000) + slack)
-  elseif l.count > 0 then
+  elseif l.count > 0 and id ~= '' then
     l.count, l.units = leave(l.line, l.deadlines, id, l.count, l.units, l.cost)
-    if l.count > 0 then line_ttl = redis.call('PTTL', l.deadlines) end
   end
+  if l.units > 0 then line_ttl = math.max(line_ttl, redis.call('PTTL', l.deadlines)) end
   local ttl = math.max(math.ceil(l.ahead / l.per_us / 1000) + slack, line_ttl, 1)
   write_state(l.state, tat, ticks, l.units, ahead_us, ttl)
 end

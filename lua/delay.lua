@@ -8,7 +8,7 @@ local now, slack = clock(ARGV[1])
 for i = 1, #KEYS do
   local tat, ticks, units, ahead_us = read_state(KEYS[i])
   local late, per_us, capacity = tonumber(ARGV[3 * i - 1]), tonumber(ARGV[3 * i]), tonumber(ARGV[3 * i + 1])
-  tat = (tat or now) + late
+  tat = (tat and tat > 0 and tat or now) + late
   if tat > now then
     ahead_us = math.max(ahead_us, tat - now - math.floor(capacity / per_us))
     local ttl = math.max(math.ceil((tat - now) / 1000) + 1 + slack, units > 0 and redis.call('PTTL', KEYS[i]) or 0)

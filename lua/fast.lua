@@ -17,5 +17,5 @@ if #KEYS == 3 and plain_tat and plain_tat >= 0 and ARGV[2] == '0' and ARGV[4] ==
     redis.call('SET', KEYS[1], string.format('%.0f', tat), 'PX', math.ceil((tat - now) / 1000) + ttl_slack)
     return { 1, now, plain_tat }
   end
-  if ARGV[3] == '' then return { 0, now, plain_tat } end
+  if ARGV[3] == '' and plain_tat <= now + capacity then return { 0, now, plain_tat } end
 end

@@ -19,9 +19,9 @@ end
 local function read_state(key)
   local value = redis.call('GET', key)
   if not value then return nil, 0, 0, 0 end
-  local tat, ticks, units, ahead = string.match(value, '^(%d+):?(%d*):?(%d*):?(%d*)$')
+  if string.find(value, '^%d+$') then return tonumber(value), 0, 0, 0 end
+  local tat, ticks, units, ahead = string.match(value, '^(%d+):(%d+):(%d+):(%d+)$')
   if not tat then error('FLEETLIMIT not a state at key ' .. key) end
-  if ticks == '' then return tonumber(tat), 0, 0, 0 end
   return tonumber(tat), tonumber(ticks), tonumber(units), tonumber(ahead)
 end
 
@@ -33,11 +33,18 @@ local function write_state(key, tat, ticks, units, ahead, ttl_ms)
   redis.call('SET', key, value, 'PX', string.format('%.0f', ttl_ms))
 end
 
--- ahead, lag, idle in ticks (see Look in gcra.py)
-local function look(tat, ticks, ahead_us, now, emission, per_us, capacity, cost)
+-- the state as far as an honest one can be (clamped in gcra.py)
+local function clamped(tat, ticks, ahead_us, now, per_us, capacity)
+  local most = capacity + ahead_us * per_us
+  if not tat or (tat - now) * per_us + ticks <= most then return tat, ticks end
+  return now + math.floor(most / per_us), most % per_us
+end
+
+-- ahead, lag, idle in ticks (Look in gcra.py)
+local function look(tat, ticks, now, emission, per_us, capacity, cost)
   local need = cost * emission - capacity
   if not tat then return 0, need, math.huge end
   local raw = (tat - now) * per_us + ticks
-  local ahead = math.min(math.max(raw, 0), capacity + ahead_us * per_us)
+  local ahead = math.max(raw, 0)
   return ahead, ahead + need, -(raw + need)
 end

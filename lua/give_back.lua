@@ -7,9 +7,10 @@
 local now, slack = clock(ARGV[1])
 local tat, ticks, units = read_state(KEYS[1])
 if not tat or tat ~= tonumber(ARGV[2]) or ticks ~= tonumber(ARGV[3]) then return 0 end
-local former = tonumber(ARGV[4])
+local former, former_ticks, ahead_us = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+if former <= now then former, former_ticks, ahead_us = 0, 0, 0 end -- full again by now
 if former == 0 and units == 0 then redis.call('DEL', KEYS[1]) return 1 end
-local ttl = math.max(math.ceil((former - now) / 1000) + slack, 1)
+local ttl = math.ceil((former - now) / 1000) + slack
 if units > 0 then ttl = math.max(ttl, redis.call('PTTL', KEYS[1])) end
-write_state(KEYS[1], former, tonumber(ARGV[5]), units, tonumber(ARGV[6]), ttl)
+write_state(KEYS[1], former, former_ticks, units, ahead_us, ttl)
 return 1

@@ -1,12 +1,16 @@
 --@ gcra
--- Make the bucket full again; those who wait keep their places. Also repairs a foreign value.
+-- Make the bucket full again; those who wait keep their places. Also drops a foreign value.
 -- KEYS  state, line, deadlines
 -- Reply integer: 1 if anything was stored, 0 if the bucket was full already.
+local function kind(key) return redis.call('TYPE', key).ok end
+local value = kind(KEYS[1]) == 'string' and redis.call('GET', KEYS[1]) or ''
 local existed = redis.call('DEL', KEYS[1])
 for i = 2, 3 do
-  local kind = redis.call('TYPE', KEYS[i]).ok
-  if kind ~= 'zset' and kind ~= 'none' then redis.call('DEL', KEYS[i]) end
+  if kind(KEYS[i]) ~= 'zset' then redis.call('DEL', KEYS[i]) end
 end
 local count = redis.call('ZCARD', KEYS[2])
-if count > 0 then write_state(KEYS[1], 0, 0, count, 0, math.max(redis.call('PTTL', KEYS[2]), 1)) end
+if count > 0 then
+  local units = tonumber(string.match(value, '^%d+:%d+:(%d+):%d+$')) or 0
+  write_state(KEYS[1], 0, 0, math.max(units, count), 0, math.max(redis.call('PTTL', KEYS[2]), 1))
+end
 return existed

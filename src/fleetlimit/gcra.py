@@ -13,9 +13,11 @@ Invariants (each with the test that proves it, in `tests/core/test_gcra.py`):
    `test_no_window_above_the_bound`
 2. `wait_us > 0` if and only if denied; waiting exactly that long, and no less, admits.
    `test_wait_is_enough_and_no_more`
-3. A denial changes nothing. `test_denial_changes_nothing`
+3. A denial changes nothing that an honest history could have stored.
+   `test_denial_changes_nothing`
 4. Whatever is stored, nobody waits longer than one burst's worth (plus what a bounded sleep
-   spent ahead). `test_wait_is_bounded_whatever_is_stored`
+   spent ahead): such a state is clamped, and the clamp is kept.
+   `test_wait_is_bounded_whatever_is_stored`
 5. A give-back never lets the next one in too early. `test_give_back`
 6. With late starts reported (`delay`), invariant 1 holds for starts as for admissions, as long as
    less than a window was handed out ahead. `test_late_starts`
@@ -73,7 +75,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer for one limit. `state` is what to store, unchanged on a denial."""
+    """The answer for one limit. `state` is what to store."""
 
     admitted: bool
     wait_us: int
@@ -88,14 +90,29 @@ def to_us(ticks: int, rule: Rule) -> int:
     return -(-ticks // rule.ticks_per_us)
 
 
-def look(state: State | None, now_us: int, rule: Rule, cost: int) -> Look:
-    """Read the state, clamped to what an honest one can be: that alone cures a clock that stepped
+def clamped(state: State | None, now_us: int, rule: Rule) -> State | None:
+    """The state, or the farthest that an honest one can be: that alone cures a clock that stepped
     back, a stale far-future value and a raised limit."""
+    if state is None:
+        return None
+    most = rule.capacity + state.ahead_us * rule.ticks_per_us
+    if _raw(state, now_us, rule) <= most:
+        return state
+    ticks = rule.ticks_per_us
+    return State(now_us + most // ticks, most % ticks, state.ahead_us)
+
+
+def _raw(state: State, now_us: int, rule: Rule) -> int:
+    return (state.tat_us - now_us) * rule.ticks_per_us + state.tat_ticks
+
+
+def look(state: State | None, now_us: int, rule: Rule, cost: int) -> Look:
+    """Where a request of `cost` stands before a (clamped) state."""
     need = cost * rule.emission - rule.capacity
     if state is None:
         return Look(0, need, None)
-    raw = (state.tat_us - now_us) * rule.ticks_per_us + state.tat_ticks
-    ahead = min(max(raw, 0), rule.capacity + state.ahead_us * rule.ticks_per_us)
+    raw = _raw(state, now_us, rule)
+    ahead = max(raw, 0)
     return Look(ahead, ahead + need, -(raw + need))
 
 
@@ -113,6 +130,7 @@ def decide(
     :param state: what the store holds, or None for a full bucket.
     :param now_us: the store's clock, microseconds.
     """
+    state = clamped(state, now_us, rule)
     seen = look(state, now_us, rule, cost)
     wait_us = to_us(max(0, seen.lag), rule)
     admitted = wait_us <= max_sleep_us
@@ -130,7 +148,7 @@ def decide(
 
 
 def give_back(
-    stored: State | None, spent: State | None, former: State | None
+    stored: State | None, spent: State | None, former: State | None, now_us: int
 ) -> tuple[bool, State | None]:
     """Undo an admission that did not start. Only while nothing else was admitted since: a unit
     admitted in between was spaced from this one, and `tat - cost * emission` would let the next
@@ -140,7 +158,7 @@ def give_back(
     """
     if stored is None or stored != spent:
         return False, stored
-    return True, former
+    return True, former if former and former.tat_us > now_us else None
 
 
 def delay(state: State | None, now_us: int, rule: Rule, late_us: int) -> State | None:

@@ -1,8 +1,8 @@
 """`@rate_limited(...)`, above or below `@app.task`.
 
-Below, it wraps the function; above, it finds the function behind Celery's lazy proxy. Either way it
-only *marks* the function: the check itself runs in `before_start` (see `task.py`). The wrapper is a
-safety net for a task that no hook was installed for: it then checks before the body.
+Above, it binds the limit to the task, as soon as Celery's lazy proxy has made it. Below, it wraps
+the function and marks it. Either way the check itself runs in `before_start` (see `task.py`); the
+wrapper is a safety net for a task that no hook was installed for, and then checks before the body.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
-from celery import _state
 from celery.app.task import Task
 from celery.local import PromiseProxy, Proxy
 
 from fleetlimit.celery.binding import Binding, caller
 from fleetlimit.celery.gate import MARK, Mark, enter_function, mark_of
-from fleetlimit.celery.task import gated, install
+from fleetlimit.celery.task import bind_shared, gated, install
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import RateLimit
 
@@ -113,33 +112,20 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
         return task
 
     def _on_proxy(self, proxy: Any) -> Any:
-        """A task that does not exist yet: mark the function it will be made from."""
-        function = _function_behind(proxy)
-        if function is None:
+        """A task that does not exist yet: check now what can be checked, bind it when it does."""
+        try:
+            if type(proxy) is PromiseProxy:
+                function, name = object.__getattribute__(proxy, "_Proxy__args")[0], None
+            else:
+                made_by = object.__getattribute__(proxy, "_Proxy__local")
+                inside = inspect.getclosurevars(made_by).nonlocals
+                function, name = inside["fun"], inside["name"]
+        except (AttributeError, LookupError, TypeError):
+            # It exists already, or this Celery keeps its function elsewhere.
             return self._on_task(proxy._get_current_object())
         self.check(inspect.signature(function))
-        if mark_of(function):
-            mark_of(function).bindings.append(self)
-        else:
-            setattr(function, MARK, Mark([self]))
         if type(proxy) is PromiseProxy:
-            PromiseProxy.__then__(proxy, lambda: install(proxy._get_current_object()))
+            PromiseProxy.__then__(proxy, lambda: self._on_task(proxy._get_current_object()))
         else:
-            for app in _state._get_active_apps():
-                if app.finalized:
-                    for task in app.tasks.values():
-                        install(task)
+            bind_shared(function, name, self)
         return proxy
-
-
-def _function_behind(proxy: Any) -> Any:
-    """The user's function: an argument of `@app.task`'s promise, or in `@shared_task`'s closure.
-    None when this Celery keeps it elsewhere, or when the task exists already."""
-    try:
-        if type(proxy) is PromiseProxy:
-            return object.__getattribute__(proxy, "_Proxy__args")[0]
-        return inspect.getclosurevars(object.__getattribute__(proxy, "_Proxy__local")).nonlocals[
-            "fun"
-        ]
-    except (AttributeError, LookupError, TypeError):
-        return None

@@ -27,17 +27,45 @@ __all__ = ["HEADER", "Message", "cannot_wait_in_queue", "put_back", "quit_delive
 
 #: The one header a waiting message carries; gone again before the body starts.
 HEADER = "fleetlimit"
-#: Written into the request by `request_class`: what a message was serialized with.
-CONTENT_TYPE = "_fleetlimit_content_type"
-
 #: What a request holds beside the message's own headers.
 _NOT_HEADERS = frozenset(
-    "properties reply_to correlation_id hostname delivery_info args kwargs is_eager callbacks "
-    "errbacks chain chord headers called_directly time_limit soft_time_limit _children _protected "
-    f"{HEADER} {CONTENT_TYPE}".split()
+    [
+        "properties",
+        "reply_to",
+        "correlation_id",
+        "hostname",
+        "delivery_info",
+        "args",
+        "kwargs",
+        "is_eager",
+        "callbacks",
+        "errbacks",
+        "chain",
+        "chord",
+        "headers",
+        "called_directly",
+        "time_limit",
+        "soft_time_limit",
+        "_children",
+        "_protected",
+        "fleetlimit",
+    ]
 )
 _BROKER_HEADERS = ("x-death", "x-first-death", "x-last-death", "x-delivery-count")
-_PROPERTIES = ("correlation_id", "reply_to", "priority", "delivery_mode", "message_id", "app_id")
+#: Properties that publishing makes anew.
+_NOT_PROPERTIES = frozenset(
+    [
+        "delivery_info",
+        "delivery_tag",
+        "consumer_tag",
+        "body_encoding",
+        "content_type",
+        "content_encoding",
+        "headers",
+        "application_headers",
+        "expiration",
+    ]
+)
 _DELAYED_IN, _DELAYED_OUT = "celery_delayed_27", "celery_delayed_delivery"
 _DELAY_BITS = 28
 _RETRY_POLICY = {
@@ -68,13 +96,13 @@ class Message:
         fields = vars(request)
         ours = fields.get(HEADER) or {}
         route = request.delivery_info or {}
-        content_type = fields.get(CONTENT_TYPE) or (request.properties or {}).get("content_type")
+        properties = request.properties or {}
         return cls(
             id=request.id,
             headers=_headers(fields),
-            properties=request.properties or {},
+            properties=properties,
             body=(request.args, request.kwargs, _embedded(request)),
-            serializer=registry.type_to_name.get(content_type) or task.serializer,
+            serializer=registry.type_to_name.get(properties.get("content_type")) or task.serializer,
             exchange=ours.get("exchange", route.get("exchange")) or "",
             routing_key=ours.get("routing_key", route.get("routing_key")) or "",
             seen_us=ours.get("seen_us", 0),
@@ -172,8 +200,11 @@ def quit_delivery(task: Any, waiting_state: str, wait: float) -> NoReturn:
 
 
 def _properties(message: Message) -> dict[str, Any]:
-    kept = {name: message.properties.get(name) for name in _PROPERTIES}
-    kept = {name: value for name, value in kept.items() if value is not None}
+    kept = {
+        name: value
+        for name, value in message.properties.items()
+        if name not in _NOT_PROPERTIES and value is not None
+    }
     if message.properties.get("expiration") is not None:
         left = message.expires_in_us()
         ms = float(message.properties["expiration"])

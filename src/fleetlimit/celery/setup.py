@@ -8,8 +8,7 @@ from celery import _state, bootsteps
 from kombu.utils.imports import symbol_by_name
 
 from fleetlimit.celery.config import limiter_of, settings_of
-from fleetlimit.celery.requeue import CONTENT_TYPE
-from fleetlimit.celery.task import install
+from fleetlimit.celery.task import install_all
 
 __all__ = ["connect"]
 
@@ -20,7 +19,7 @@ def connect() -> None:
     for app in _state._get_active_apps():
         if app.finalized:
             _on_finalize(app)
-            _install_all(app)
+            install_all(app)
 
 
 def _on_finalize(app: Any) -> None:
@@ -29,11 +28,7 @@ def _on_finalize(app: Any) -> None:
 
 
 def _after_finalize(sender: Any, **_: Any) -> None:
-    _install_all(sender)
-
-
-def _install_all(app: Any) -> list[Any]:
-    return [task for task in list(app._tasks.values()) if install(task)]
+    install_all(sender)
 
 
 class WorkerStep(bootsteps.Step):  # type: ignore[misc]  # Celery has no type hints
@@ -46,7 +41,7 @@ class WorkerStep(bootsteps.Step):  # type: ignore[misc]  # Celery has no type hi
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         super().__init__(worker, **kwargs)
-        limited = _install_all(worker.app)
+        limited = install_all(worker.app)
         if not limited:
             return
         settings_of(worker.app)
@@ -70,6 +65,8 @@ def _request_class(base: Any) -> Any:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             if self.content_type:
-                self.request_dict[CONTENT_TYPE] = self.content_type
+                # RabbitMQ's properties say it anyway; those of Redis do not.
+                properties = {**self.request_dict["properties"], "content_type": self.content_type}
+                self.request_dict["properties"] = properties
 
     return Request

@@ -7,11 +7,13 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from celery import _state
 from celery.app.task import Task
 
+from fleetlimit.celery.binding import Binding
 from fleetlimit.celery.gate import enter, limits_of, mark_of
 
-__all__ = ["RateLimitedTask", "gated", "install"]
+__all__ = ["RateLimitedTask", "bind_shared", "gated", "install", "install_all"]
 
 
 class RateLimitedTask(Task):  # type: ignore[misc]  # Celery has no type hints
@@ -75,3 +77,25 @@ def install(task: Any) -> bool:
         # `before_start` is looked up on the class, which may be the user's own and shared.
         task.__class__ = gated(type(task))
     return True
+
+
+#: Limits above a `@shared_task`: the function, the task's given name, the limit.
+_shared: list[tuple[Any, str | None, Binding]] = []
+
+
+def bind_shared(function: Any, name: str | None, binding: Binding) -> None:
+    """Bind a limit to the task that every app, now and later, makes of a shared function."""
+    _shared.append((function, name, binding))
+    for app in _state._get_active_apps():
+        if app.finalized:
+            install_all(app)
+
+
+def install_all(app: Any) -> list[Any]:
+    """Put the check in front of all limited tasks of an app; returns them."""
+    for function, name, binding in _shared:
+        task = app._tasks.get(name or app.gen_task_name(function.__name__, function.__module__))
+        run = getattr(task, "__wrapped__", None)
+        if getattr(run, "__func__", run) is function and binding not in limits_of(task):
+            task.limits = (*getattr(task, "limits", ()), binding)
+    return [task for task in list(app._tasks.values()) if install(task)]

@@ -46,20 +46,20 @@ def call_api(number: int) -> int:
         raise
 
 
-@app.task
+@app.task  # type: ignore[untyped-decorator]  # Celery has no type hints
 @rate_limited("fragile-api", LIMIT, per=PER)
 def charge(number: int) -> int:
     """With fleetlimit: two lines."""
     return call_api(number)
 
 
-@app.task(rate_limit=f"{LIMIT / PER:g}/s")
+@app.task(rate_limit=f"{LIMIT / PER:g}/s")  # type: ignore[untyped-decorator]  # Celery has no type hints
 def charge_celery(number: int) -> int:
     """With Celery's own `rate_limit`: every worker counts for itself."""
     return call_api(number)
 
 
-@app.task(bind=True, max_retries=None)
+@app.task(bind=True, max_retries=None)  # type: ignore[untyped-decorator]  # Celery has no type hints
 def charge_retry(self: Any, number: int) -> int:
     """With a shared limiter and plain retries: all who wait are told the same instant."""
     decision = _limiter().acquire(RateLimit("fragile-api-retry", LIMIT, PER))

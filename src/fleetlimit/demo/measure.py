@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import time
 import urllib.request
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Thread
@@ -31,6 +34,8 @@ VARIANTS = {
     "celery rate_limit": "fleetlimit.demo.app.charge_celery",
     "retry(countdown)": "fleetlimit.demo.app.charge_retry",
 }
+#: Where Celery keeps its default queue in Redis, and what workers hold of it.
+QUEUE, UNACKED = "celery", "unacked"
 Call = tuple[float, int, bool]
 
 
@@ -65,6 +70,31 @@ def worst_window(times: Sequence[float], per: float) -> int:
     return max((bisect_right(times, t + per - 1e-9) - i for i, t in enumerate(times)), default=0)
 
 
+class FleetError(RuntimeError):
+    """A process of the fleet did not start."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A Celery worker, the leader of its own process group."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def ready(self) -> bool:
+        """Whether it takes tasks. :raises FleetError: when it has ended instead."""
+        said = self.log.read_text(errors="replace")
+        if self.process.poll() is not None:
+            raise FleetError(f"a worker ended while starting:\n{said[-2000:]}")
+        return " ready." in said
+
+    def kill(self) -> None:
+        """End it and its pool now, whatever they are doing."""
+        with suppress(ProcessLookupError):
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+
 class Fleet:
     """A broker, an API and workers, each a process or server of its own, on loopback."""
 
@@ -74,23 +104,41 @@ class Fleet:
 
     @property
     def window(self) -> api.Window:
+        # `serve` binds a handler class of its own, which has it; the type of the attribute is wider.
         return self.server.RequestHandlerClass.window  # type: ignore[attr-defined,no-any-return]
 
     @contextmanager
     def workers(self, count: int, concurrency: int) -> Iterator[None]:
-        with ExitStack() as stack:
-            logs = [self.folder / f"worker{n}-{time.monotonic_ns()}.log" for n in range(count)]
-            for n, log in enumerate(logs):
-                command = [
-                    sys.executable, "-m", "celery", "-A", "fleetlimit.demo.app", "worker",
-                    "-n", f"demo{n}@%h", "-c", str(concurrency), "-l", "INFO",
-                    "--without-gossip", "--without-mingle", "--without-heartbeat",
-                ]  # fmt: skip
-                process = spawn(command, log, env=self.env)
-                stack.callback(stop, process)
-            for log in logs:
-                until(lambda log=log: " ready." in log.read_text(), f"worker of {log}", 60)  # type: ignore[misc]
+        """Celery workers, ready. They end gently, or at once when the body raises.
+
+        :raises FleetError: with the end of its log, for a worker that does not start.
+        """
+        workers: list[Worker] = []
+        try:
+            for n in range(count):
+                workers.append(self._worker(n, concurrency))
+            for worker in workers:
+                until(worker.ready, f"the start of a worker ({worker.log})", 60)
             yield
+        except BaseException:
+            for worker in workers:
+                worker.kill()
+            raise
+        finally:
+            for worker in workers:
+                worker.process.terminate()  # all together: a worker takes a second to end
+            for worker in workers:
+                stop(worker.process)
+
+    def _worker(self, n: int, concurrency: int) -> Worker:
+        log = self.folder / f"worker{n}-{time.monotonic_ns()}.log"
+        command = [
+            sys.executable, "-m", "celery", "-A", "fleetlimit.demo.app", "worker",
+            "-n", f"demo{n}@%h", "-c", str(concurrency), "-l", "INFO",
+            "--without-gossip", "--without-mingle", "--without-heartbeat",
+        ]  # fmt: skip
+        # A session of its own: Ctrl-C in the terminal reaches us alone, and we end the workers.
+        return Worker(spawn(command, log, env=self.env, start_new_session=True), log)
 
     def send(self, task: str, tasks: int) -> None:
         """Send the backlog: numbers 0, 1, 2, ..., in order."""
@@ -107,16 +155,30 @@ class Fleet:
         self, task: str, tasks: int, *, patience: float, tick: Callable[[list[Call], int], None]
     ) -> tuple[list[Call], int]:
         """Drain a backlog; the calls the API saw, and the deliveries the workers saw."""
-        from fleetlimit.demo.app import DELIVERIES
-
         self.redis.flushall()
         self.window.forget()
         self.send(task, tasks)
         give_up = time.monotonic() + patience
         while len(self.window.calls) < tasks and time.monotonic() < give_up:
             time.sleep(0.1)
-            tick(list(self.window.calls), int(self.redis.get(DELIVERIES) or 0))  # type: ignore[arg-type]
-        return list(self.window.calls), int(self.redis.get(DELIVERIES) or 0)  # type: ignore[arg-type]
+            tick(*self.seen())
+        return self.seen()
+
+    def seen(self) -> tuple[list[Call], int]:
+        """The calls the API saw since the last run began, and the deliveries the workers saw."""
+        from fleetlimit.demo.app import DELIVERIES
+
+        return list(self.window.calls), int(self.redis.get(DELIVERIES) or 0)
+
+    def settle(self, patience: float) -> None:
+        """Wait until no worker holds a message and no call comes in, so that stragglers are seen."""
+        give_up, quiet, before = time.monotonic() + patience, 0, -1
+        while quiet < 3 and time.monotonic() < give_up:
+            held = int(self.redis.llen(QUEUE)) + int(self.redis.hlen(UNACKED))
+            calls = len(self.window.calls)
+            quiet = quiet + 1 if held == 0 and calls == before else 0
+            before = calls
+            time.sleep(0.1)
 
 
 @contextmanager

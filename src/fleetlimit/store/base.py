@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fleetlimit.gcra import State, look, spend, to_us
+from fleetlimit.gcra import State, clamped, look, spend, to_us
 from fleetlimit.limit import RateLimit
 
 __all__ = ["Outcome", "Reading", "Spend", "Store", "Ticket", "read"]
@@ -75,8 +75,9 @@ def read(
     rank: int = 0,
     waiting: int = 0,
 ) -> Reading:
-    """Complete a reading from what the store found. `sleep_us` is None on a denial."""
-    rule, state = asked.limit.rule, former
+    """Complete a reading from what the store found. `sleep_us` is None if nothing was spent."""
+    rule = asked.limit.rule
+    former = state = clamped(former, now_us, rule)
     ahead = look(former, now_us, rule, asked.cost).ahead
     if sleep_us is not None:
         state = spend(now_us, ahead, rule, asked.cost, sleep_us)

@@ -91,7 +91,10 @@ def _ours(timeout: float) -> dict[str, Any]:
 
 def _pool_from_url(url: str, timeout: float) -> redis.BlockingConnectionPool:
     try:
-        return redis.BlockingConnectionPool.from_url(url, **_ours(timeout))
+        pool: Any = redis.BlockingConnectionPool.from_url(url, **_ours(timeout))
+        pool.make_connection()  # connects to nothing yet, but reads the URL's options
+        pool.reset()
+        return pool  # type: ignore[no-any-return]  # Any, for its methods have no hints
     except (ValueError, TypeError, redis.RedisError) as error:
         # The URL may hold a password: name its scheme only.
         scheme = url.split("://", 1)[0] if "://" in url else "(none)"

@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from fleetlimit.gcra import Look, State, delay, give_back, look, spend, to_us
+from fleetlimit.gcra import Look, State, clamped, delay, give_back, look, spend, to_us
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import (
     IDLE_US,
@@ -102,19 +102,19 @@ class MemoryStore:
         with self._lock:
             now = self._clock()
             self._sweep(now)
-            looks = [self._look(one, now, ticket, purge=True) for one in spends]
+            looks = [self._look(one, now, ticket, write=True) for one in spends]
             return self._answer(looks, now, ticket)
 
     def peek(self, spends: Sequence[Spend]) -> Outcome:
         with self._lock:
             now = self._clock()
-            looks = [self._look(one, now, None, purge=False) for one in spends]
+            looks = [self._look(one, now, None, write=False) for one in spends]
             return self._answer(looks, now, None, write=False)
 
     def give_back(self, spend: Spend, reading: Reading) -> bool:
         with self._lock:
             line = self._line(spend.limit, spend.key)
-            done, line.state = give_back(line.state, reading.spent, reading.former)
+            done, line.state = give_back(line.state, reading.spent, reading.former, self._clock())
             return done
 
     def delay(self, spends: Sequence[Spend], late_us: int) -> None:
@@ -142,19 +142,22 @@ class MemoryStore:
                 del self._lines[key]
         self._sweep_at = max(1024, 2 * len(self._lines))
 
-    def _look(self, one: Spend, now: int, ticket: Ticket | None, *, purge: bool) -> _Look:
+    def _look(self, one: Spend, now: int, ticket: Ticket | None, *, write: bool) -> _Look:
         line, rule = self._line(one.limit, one.key), one.limit.rule
         seen = ticket.first_seen_us if ticket else 0
         max_sleep = ticket.max_sleep_us if ticket else 0
         rank = before = 0
         if line.units or seen:
-            if purge:
+            if write:
                 line.purge(now)
             id = ticket.id if ticket else ""
             seen = line.seen.get(id, seen)
             rank = line.rank(id, seen)
             before = line.units * rank // len(line.order) if line.order else 0
-        at = look(line.state, now, rule, one.cost)
+        state = clamped(line.state, now, rule)
+        if write:
+            line.state = state
+        at = look(state, now, rule, one.cost)
         if not seen:
             max_sleep //= NEWCOMER_SHARE
         turn = before * rule.emission
@@ -162,7 +165,7 @@ class MemoryStore:
         idle = at.idle is None or at.idle >= IDLE_US * rule.ticks_per_us
         blocked = at.lag > max_sleep * rule.ticks_per_us or (rank > 0 and not idle and not passes)
         wait = max(to_us(at.lag + turn, rule), 1)
-        return _Look(one, line, seen, at, rank, bool(blocked), wait if blocked else 0, line.state)
+        return _Look(one, line, seen, at, rank, bool(blocked), wait if blocked else 0, state)
 
     def _answer(
         self, looks: list[_Look], now: int, ticket: Ticket | None, *, write: bool = True
@@ -182,7 +185,7 @@ class MemoryStore:
                 one.spend,
                 now,
                 one.former,
-                sleep_us=None if wait else sleep,
+                sleep_us=sleep if write and not wait else None,
                 wait_us=one.wait_us,
                 rank=one.rank,
                 waiting=len(one.line.order),

@@ -88,7 +88,7 @@ class RedisStore:
         for one in spends:
             rule = one.limit.rule
             args += [rule.emission, rule.ticks_per_us, rule.capacity, one.cost]
-        return _outcome(self._run("acquire", keys, args), spends)
+        return _outcome(self._run("acquire", keys, args), spends, spent=not look_only)
 
     def _one_by_one(self, spends: Sequence[Spend], ticket: Ticket | None) -> Outcome:
         """Where keys live in different slots: one after the other, and what was taken is given
@@ -125,7 +125,7 @@ def _ticket_args(ticket: Ticket | None) -> list[str | int]:
     ]  # fmt: skip
 
 
-def _outcome(reply: list[int], spends: Sequence[Spend]) -> Outcome:
+def _outcome(reply: list[int], spends: Sequence[Spend], *, spent: bool) -> Outcome:
     if len(reply) == _FAST:
         admitted, now, tat = reply
         former = State(tat) if tat else None
@@ -135,7 +135,7 @@ def _outcome(reply: list[int], spends: Sequence[Spend]) -> Outcome:
         )
         return Outcome(bool(admitted), verdict.wait_us, 0, 0, False, now, (reading,))
     answer, pause, now, first_seen = reply[:4]
-    sleep = pause if answer == 1 else None
+    sleep = pause if answer == 1 and spent else None
     rows = (reply[at : at + _PER_LIMIT] for at in range(4, len(reply), _PER_LIMIT))
     readings = []
     for one, (wait, rank, waiting, *found) in zip(spends, rows, strict=True):

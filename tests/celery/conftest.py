@@ -1,0 +1,21 @@
+"""Fleets of the worker tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from fleetlimit.demo.processes import Server
+
+from .harness import Fleet, fleet
+
+
+@pytest.fixture(scope="module")
+def workers(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """One prefork worker with four processes on a Redis broker."""
+    redis.Redis.from_url(valkey.url).flushall()
+    with fleet(tmp_path_factory.mktemp("fleet"), valkey.url, valkey.url) as one:
+        one.start("prefork", 4)
+        yield one

@@ -1,0 +1,99 @@
+"""Where Redis is found, and the settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from fleetlimit import ConfigurationError, RateLimiter
+from fleetlimit.celery.config import _source, settings_of
+from fleetlimit.demo.processes import spawn, until
+
+
+def made(**conf: Any) -> Celery:
+    app = Celery("config", set_as_current=False)
+    app.conf.update(conf)
+    return app
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FLEETLIMIT_URL", "CELERY_BROKER_URL", "CELERY_RESULT_BACKEND"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("conf", "found"),
+    [
+        ({"fleetlimit_url": "redis://a", "result_backend": "redis://b"}, "redis://a"),
+        ({"result_backend": "redis://b/1", "broker_url": "redis://c"}, "redis://b/1"),
+        ({"result_backend": "rpc://", "broker_url": "redis://c/2"}, "redis://c/2"),
+        ({"broker_url": "redis://c/2;redis://d"}, "redis://c/2"),
+        ({"broker_url": ["redis://c/2", "redis://d"]}, "redis://c/2"),
+        ({"broker_url": "redis+socket:///run/r.sock?virtual_host=3"}, "unix:///run/r.sock?db=3"),
+        (
+            {"result_backend": "rediss://h:6380/0?ssl_cert_reqs=CERT_REQUIRED"},
+            "rediss://h:6380/0?ssl_cert_reqs=required",
+        ),
+    ],
+)
+def test_found_in_this_order(conf: dict[str, Any], found: str) -> None:
+    assert _source(made(**conf)) == found
+    RateLimiter(found)
+
+
+def test_environment_comes_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLIMIT_URL", "redis://env")
+    assert _source(made(result_backend="redis://b")) == "redis://env"
+    assert _source(made(fleetlimit_url="redis://a")) == "redis://a"
+
+
+def test_nothing_found_lists_the_places() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        _source(made(broker_url="amqp://user:secret@host", result_backend="rpc://"))
+    said = str(caught.value)
+    for place in ("app.conf.fleetlimit_url (not set)", "FLEETLIMIT_URL", "result_backend (rpc)",
+                  "broker_url (amqp)"):  # fmt: skip
+        assert place in said
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("fleetlimit_max_sleep", -1),
+        ("fleetlimit_max_sleep", 1.5),
+        ("fleetlimit_max_sleep", "0.1"),
+        ("fleetlimit_horizon", 0),
+        ("fleetlimit_eager", "maybe"),
+        ("fleetlimit_waiting_state", "SUCCESS"),
+    ],
+)
+def test_bad_settings_are_named(name: str, value: object) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name}={value!r}"):
+        settings_of(made(**{name: value}))
+
+
+def test_horizon_is_half_the_visibility_timeout() -> None:
+    assert settings_of(made()).horizon_us == 900_000_000
+    options = {"visibility_timeout": 60}
+    assert settings_of(made(broker_transport_options=options)).horizon_us == 30_000_000
+
+
+def test_worker_without_redis_does_not_start(tmp_path: Any) -> None:
+    import sys
+
+    (tmp_path / "unlimited.py").write_text(
+        "from celery import Celery\n"
+        "from fleetlimit import rate_limited\n"
+        "app = Celery(broker='memory://')\n"
+        "@app.task\n@rate_limited('api', 5)\ndef f(): ...\n"
+    )
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "celery", "-A", "unlimited", "worker", "-P", "solo"]
+    process = spawn(command, log, cwd=tmp_path)
+    until(lambda: process.poll() is not None, "the worker gives up", 30)
+    assert process.returncode != 0
+    assert "no Redis for the rate limits. Looked at: app.conf.fleetlimit_url" in log.read_text()

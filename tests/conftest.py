@@ -1,0 +1,59 @@
+"""Servers of our own for the tests: started once, on loopback, on free ports."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from fleetlimit.demo.processes import Server, redis_server
+
+REQUIRE_ALL = os.environ.get("FLEETLIMIT_REQUIRE_ALL") == "1"
+
+
+def need(program: str, why: str) -> str:
+    """The path of an installed program; else the test is skipped, or fails where all is required."""
+    found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/lib/rabbitmq/bin")
+    if found:
+        return found
+    message = f"{program} is not installed: {why}"
+    if REQUIRE_ALL:
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The embedded Valkey (or an installed server where there is none)."""
+    with redis_server(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An installed redis-server."""
+    binary = need("redis-server", "the scripts are not tried on Redis itself")
+    with redis_server(tmp_path_factory.mktemp("redis"), binary=binary) as server:
+        yield server
+
+
+@pytest.fixture
+def server(valkey: Server) -> Server:
+    """A server with nothing in it."""
+    redis.Redis.from_url(valkey.url).flushall()
+    return valkey
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(server.url, decode_responses=True) as found:
+        yield found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path

@@ -1,0 +1,196 @@
+"""What only a real server can show: expiry, foreign data, lost scripts, many callers at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import redis
+
+from fleetlimit import ConfigurationError, RateLimit, RateLimiter, StateError, StoreUnavailable
+from fleetlimit.demo.processes import Server, until
+from fleetlimit.store.base import Spend, Ticket
+from fleetlimit.store.redis import RedisStore
+
+TEN = RateLimit("ten", 10, 60, burst=10)
+
+
+def test_state_lives_only_as_long_as_it_says_something(client: redis.Redis, server: Server) -> None:
+    store = RedisStore(server.url)  # N6
+    limit = RateLimit("short", 10, 1, margin=0)
+    assert store.acquire([Spend(limit)]).admitted
+    assert 0 < client.pttl("fleetlimit:{short}") <= 101  # type: ignore[operator]
+    for n in range(10_000):
+        store.acquire([Spend(limit, str(n))])
+    store.acquire([Spend(limit)], Ticket("t", horizon_us=100_000, grace_us=0))
+    until(lambda: client.dbsize() == 0, "all keys expired")
+
+
+def test_a_waiting_line_outlives_its_bucket(client: redis.Redis, server: Server) -> None:
+    store = RedisStore(server.url)
+    limit = RateLimit("short", 10, 1)
+    store.acquire([Spend(limit)])
+    store.acquire([Spend(limit)], Ticket("t", max_sleep_us=0, grace_us=5_000_000))
+    for key in ("", ":line", ":due"):
+        assert 4_000 < client.pttl("fleetlimit:{short}" + key) <= 5_200  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("suffix", ["", ":line", ":due"])
+def test_foreign_type_names_the_key(client: redis.Redis, server: Server, suffix: str) -> None:
+    limiter = RateLimiter(server.url)  # N11
+    client.hset("fleetlimit:{ten}" + suffix, "a", "b")
+    if suffix == ":due":
+        client.zadd("fleetlimit:{ten}:line", {"a": 1})
+    if suffix:
+        client.set("fleetlimit:{ten}", "1:0:5:0", px=60_000)  # somebody waits: the line is read
+    with pytest.raises(StateError, match=r"fleetlimit:\{ten\}"):
+        limiter.store.acquire([Spend(TEN)], Ticket("t", 5))
+    assert limiter.acquire(RateLimit("other", 1))
+    limiter.reset(TEN)
+    assert limiter.acquire(TEN)
+
+
+@pytest.mark.parametrize("value", ["hello", "", "-5", "nan", "inf", "1e999x", "1:2", "5 5"])
+def test_foreign_value_names_the_key(client: redis.Redis, server: Server, value: str) -> None:
+    client.set("fleetlimit:{ten}", value)  # N11
+    with pytest.raises(StateError, match=r"fleetlimit:\{ten\}"):
+        RateLimiter(server.url).acquire(TEN)
+
+
+def test_script_flush_between_any_two_calls(client: redis.Redis, server: Server) -> None:  # R1
+    store = RedisStore(server.url)
+    spend = [Spend(TEN)]
+    outcome = store.acquire(spend)
+    for call in (
+        lambda: store.acquire(spend),
+        lambda: store.peek(spend),
+        lambda: store.delay(spend, 5),
+        lambda: store.give_back(spend[0], outcome.readings[0]),
+        lambda: store.reset(TEN),
+    ):
+        client.script_flush()
+        call()
+    assert store.peek(spend).readings[0].remaining == 10
+
+
+def test_real_time_is_arithmetic(client: redis.Redis, server: Server) -> None:  # N10
+    before = time.time()
+    RateLimiter(server.url).acquire(RateLimit("slow", 1, 3600, margin=0))
+    tat = int(client.get("fleetlimit:{slow}")) / 1e6  # type: ignore[arg-type]
+    assert before + 3599 < tat < time.time() + 3601
+
+
+def test_exactly_ten_from_threads(server: Server) -> None:  # R3
+    limiter = RateLimiter(server.url)
+    with ThreadPoolExecutor(20) as pool:
+        assert sum(pool.map(lambda _: bool(limiter.acquire(TEN)), range(100))) == 10
+
+
+def _acquire_25(url: str, gate: Path, answers: multiprocessing.Queue[int]) -> None:
+    limiter = RateLimiter(url)
+    while not gate.exists():
+        time.sleep(0.001)
+    answers.put(sum(bool(limiter.acquire(TEN)) for _ in range(25)))
+
+
+def test_exactly_ten_from_processes(server: Server, tmp_path: Path) -> None:  # R3
+    context = multiprocessing.get_context("spawn")
+    answers: multiprocessing.Queue[int] = context.Queue()
+    gate = tmp_path / "go"
+    workers = [
+        context.Process(target=_acquire_25, args=(server.url, gate, answers)) for _ in range(4)
+    ]
+    for worker in workers:
+        worker.start()
+    gate.touch()
+    assert sum(answers.get(timeout=60) for _ in workers) == 10
+    for worker in workers:
+        worker.join()
+
+
+class RacyLimiter:
+    """Kept broken on purpose: read, decide, write. It shows what the one script is for."""
+
+    def __init__(self, url: str) -> None:
+        self.client = redis.Redis.from_url(url)
+
+    def acquire(self) -> bool:
+        used = int(self.client.get("racy") or 0)  # type: ignore[arg-type]
+        if used >= 10:
+            return False
+        self.client.set("racy", used + 1)
+        return True
+
+
+def test_the_racy_limiter_admits_more(server: Server) -> None:
+    racy = RacyLimiter(server.url)
+    with ThreadPoolExecutor(20) as pool:
+        assert sum(pool.map(lambda _: racy.acquire(), range(100))) > 10
+
+
+def _forked(call: Callable[[], object]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            call()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return pid
+
+
+@pytest.mark.parametrize("kind", ["url", "client", "single connection client"])
+def test_used_before_and_after_a_fork(server: Server, kind: str) -> None:  # R7
+    sources = {
+        "url": lambda: server.url,
+        "client": lambda: redis.Redis.from_url(server.url),
+        "single connection client": lambda: redis.Redis(
+            port=server.port, single_connection_client=True
+        ),
+    }
+    limiter = RateLimiter(sources[kind]())
+    mine = RateLimit("mine", 1_000, 3600, burst=1000)
+    limiter.acquire(mine)
+
+    def check(key: str) -> None:
+        remaining = [limiter.acquire(mine, key).remaining for _ in range(200)]
+        assert remaining == list(range(999, 799, -1))
+
+    children = [_forked(lambda n=n: check(f"child{n}")) for n in range(4)]  # type: ignore[misc]
+    check("parent")
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0, 0]
+
+
+def test_threads_get_their_own_answers(server: Server) -> None:  # R7
+    limiter = RateLimiter(server.url)
+    mine = RateLimit("mine", 1_000, 3600, burst=1000)
+
+    def check(n: int) -> bool:
+        remaining = [limiter.acquire(mine, f"thread{n}").remaining for _ in range(100)]
+        return remaining == list(range(999, 899, -1))
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(check, range(16)))
+
+
+def test_no_server_is_unavailable_with_its_cause() -> None:
+    limiter = RateLimiter("redis://:secret@127.0.0.1:1/0")
+    with pytest.raises(StoreUnavailable) as caught:
+        limiter.acquire(TEN)
+    assert isinstance(caught.value.__cause__, redis.RedisError)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["http://:secret@host/0", "nonsense:secret", "redis://:secret@h/0?what=1", 5, object()],
+)
+def test_unusable_source(source: object) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        RateLimiter(source).acquire(TEN)
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,92 @@
+"""The Lua and the Python are one algorithm: random histories, every answer compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleetlimit.demo.processes import Server
+from fleetlimit.limit import RateLimit
+from fleetlimit.store.base import Spend, Store, Ticket
+from fleetlimit.store.memory import MemoryStore
+from fleetlimit.store.redis import RedisStore
+
+from .conftest import Clock
+
+# One name with different numbers: a limit that is changed in flight.
+LIMITS = [
+    RateLimit("a", 10, 1, margin=0),
+    RateLimit("a", 100, 1, burst=5),
+    RateLimit("b", 7, 60, burst=7),
+    RateLimit("b", 1_000_000, 1, burst=20),
+    RateLimit("c", 3, 1, burst=2),
+]
+gaps = st.integers(0, 300_000) | st.sampled_from(
+    [0, 0, 1, 99_999, 100_000, 3_600_000_000, -3_600_000_000]
+)
+tickets = st.none() | st.tuples(
+    st.integers(0, 9),
+    st.booleans(),
+    st.sampled_from([0, 250_000]),
+    st.sampled_from([None, 150_000]),
+)
+asks = st.tuples(st.integers(0, 4), st.sampled_from(["", "k"]), st.integers(1, 7))
+steps = st.tuples(
+    gaps,
+    st.sampled_from(["acquire"] * 12 + ["peek", "give_back", "delay", "reset"]),
+    st.lists(asks, min_size=1, max_size=3, unique_by=lambda a: (LIMITS[a[0]].name, a[1])),
+    tickets,
+)
+
+
+class Player:
+    """Plays a history on one store and remembers what a task would: its id and first-seen time."""
+
+    def __init__(self, make: Callable[[Clock], Store]) -> None:
+        self.clock = Clock()
+        self.store = make(self.clock)
+        self.seen: dict[int, int] = {}
+        self.last: tuple[Spend, object] | None = None
+
+    def play(
+        self, gap: int, verb: str, asked: list[tuple[int, str, int]], ticket: tuple | None
+    ) -> object:
+        self.clock.now += gap
+        spends = [Spend(LIMITS[n], key, min(cost, LIMITS[n].burst)) for n, key, cost in asked]
+        if verb == "peek":
+            return self.store.peek(spends)
+        if verb == "delay":
+            return self.store.delay(spends, 20_000)
+        if verb == "reset":
+            return self.store.reset(spends[0].limit, spends[0].key)
+        if verb == "give_back":
+            return self.store.give_back(*self.last) if self.last else None  # type: ignore[arg-type]
+        outcome = self.store.acquire(spends, self._ticket(ticket))
+        if outcome.admitted:
+            self.last = (spends[0], outcome.readings[0])
+        if ticket:
+            self.seen[ticket[0]] = outcome.first_seen_us
+        return outcome
+
+    def _ticket(self, ticket: tuple | None) -> Ticket | None:
+        if ticket is None:
+            return None
+        n, woken, sleep, expires = ticket
+        seen = self.seen.get(n, 0) if woken else 0
+        return Ticket(f"t{n}", seen, sleep, 2_000_000, 500_000, expires)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(steps, max_size=50))
+def test_same_answers(valkey: Server, history: list[tuple]) -> None:
+    redis.Redis.from_url(valkey.url).flushall()
+    python = Player(MemoryStore)
+    lua = Player(lambda clock: RedisStore(valkey.url, clock=clock))
+    try:
+        for n, step in enumerate(history):
+            assert lua.play(*step) == python.play(*step), (n, step)
+    finally:
+        lua.store.close()
