@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -16,14 +16,11 @@ REQUIRE_ALL = os.environ.get("FLEETLIMIT_REQUIRE_ALL") == "1"
 
 
 def need(program: str, why: str) -> str:
-    """The path of an installed program; else the test is skipped, or fails where all is required."""
+    """The path of an installed program; else the test is skipped."""
     found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/lib/rabbitmq/bin")
     if found:
         return found
-    message = f"{program} is not installed: {why}"
-    if REQUIRE_ALL:
-        pytest.fail(message)
-    pytest.skip(message)
+    pytest.skip(f"{program} is not installed: {why}")
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +51,11 @@ def client(server: Server) -> Iterator[redis.Redis]:
         yield found
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """Where all is required, a test that was skipped has failed."""
+    report = yield
+    if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and FLEETLIMIT_REQUIRE_ALL=1: {report.longrepr}"
+    return report

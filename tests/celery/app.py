@@ -27,18 +27,11 @@ app.conf.update(
 if os.environ.get("TEST_QUEUE_TYPE"):
     from kombu import Exchange, Queue
 
-    app.conf.task_default_queue = "work"
-    app.conf.task_queues = [
-        Queue(
-            "work",
-            Exchange("work", os.environ.get("TEST_EXCHANGE_TYPE", "topic")),
-            routing_key="work",
-            queue_arguments={"x-queue-type": os.environ["TEST_QUEUE_TYPE"]},
-        )
-    ]
-    app.conf.task_default_exchange = "work"
-    app.conf.task_default_exchange_type = os.environ.get("TEST_EXCHANGE_TYPE", "topic")
-    app.conf.task_default_routing_key = "work"
+    kind = os.environ["TEST_QUEUE_TYPE"]
+    exchange = Exchange(f"work-{kind}", os.environ.get("TEST_EXCHANGE_TYPE", "topic"))
+    arguments = {"x-queue-type": kind}
+    work = Queue(f"work-{kind}", exchange, routing_key="work", queue_arguments=arguments)
+    app.conf.update(task_queues=[work], task_default_queue=work.name)
 
 
 def store() -> redis.Redis:

@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from fleetlimit.demo.processes import Server
+from tests.brokers import Rabbit, rabbitmq
 
 from .harness import Fleet, fleet
 
@@ -18,4 +19,10 @@ def workers(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     redis.Redis.from_url(valkey.url).flushall()
     with fleet(tmp_path_factory.mktemp("fleet"), valkey.url, valkey.url) as one:
         one.start("prefork", 4)
+        yield one
+
+
+@pytest.fixture(scope="session")
+def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
+    with rabbitmq(tmp_path_factory.mktemp("rabbit")) as one:
         yield one

@@ -30,6 +30,7 @@ class Fleet:
             "TEST_BROKER": broker,
             "TEST_REDIS": redis_url,
             "TEST_RECORD_LOGS": "1",
+            "C_FORCE_ROOT": "1",  # for pickle, where the tests run as root
             "PYTHONPATH": str(ROOT),
             **env,
         }

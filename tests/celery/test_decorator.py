@@ -62,16 +62,21 @@ def test_refused_at_decoration(app: Celery, options: dict[str, Any], said: str) 
         rate_limited(name, **arguments)(function)
     assert said in str(caught.value)
     with pytest.raises(ConfigurationError):
-        rate_limited(name, **arguments)(app.task(function))
+        rate_limited(name, **arguments)(app.task(function, shared=False))
 
 
 def test_base_class_limits_are_checked(app: Celery) -> None:
     with pytest.raises(ConfigurationError, match="nobody"):
         app.task(
-            base=RateLimitedTask, limits=[rate_limited("unit-b", 1, key="{nobody}")], lazy=False
+            base=RateLimitedTask,
+            limits=[rate_limited("unit-b", 1, key="{nobody}")],
+            lazy=False,
+            shared=False,
         )(function)
     with pytest.raises(ConfigurationError, match="limits"):
-        app.task(base=RateLimitedTask, limits=["5/s"], lazy=False, name="other")(function)
+        app.task(base=RateLimitedTask, limits=["5/s"], lazy=False, shared=False, name="other")(
+            function
+        )
 
 
 def spend(bound: Binding, *args: Any, **kwargs: Any) -> tuple[str, int]:
@@ -176,10 +181,15 @@ def test_stacking_and_every_target_know_their_limits(app: Celery) -> None:
     def named(n: int) -> rate_limited:
         return rate_limited(f"unit-stack{n}", n)
 
-    two = app.task(named(1)(named(2)(function)))
+    two = app.task(name="two")(named(1)(named(2)(function)))
     assert limits_of(app.task(name="free")(function)) == ()
     assert [b.limit.limit for b in limits_of(two)] == [2, 1]
-    both = named(1)(app.task(name="both")(named(2)(lambda: None)))
+
+    @named(1)
+    @app.task
+    @named(2)
+    def both() -> None: ...
+
     assert sorted(b.limit.limit for b in limits_of(both)) == [1, 2]
 
     @named(3)

@@ -18,13 +18,21 @@ from celery.utils.log import get_logger
 from fleetlimit.celery.binding import Binding
 from fleetlimit.celery.config import Settings, limiter_of, settings_of
 from fleetlimit.celery.punctual import Punctuality
-from fleetlimit.celery.requeue import Message, cannot_wait_in_queue, put_back, quit_delivery
+from fleetlimit.celery.requeue import (
+    Message,
+    cannot_wait_in_queue,
+    expires_in_us,
+    put_back,
+    quit_delivery,
+    restore,
+    seen_us,
+)
 from fleetlimit.errors import ConfigurationError, StoreUnavailable
 from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import merged
 from fleetlimit.store.base import Outcome, Spend, Store, Ticket
 
-__all__ = ["MARK", "Mark", "enter", "enter_function", "limits_of", "mark_of"]
+__all__ = ["MARK", "Mark", "enter", "enter_function", "limits_of", "mark_of", "plan"]
 
 logger = get_logger(__name__)
 
@@ -35,6 +43,7 @@ MARK = "__fleetlimit__"
 #: On the request while its body runs. A task that calls itself inside its own body gets a request
 #: that inherits it, and so does not ask (or go back into the queue) a second time.
 _ENTERED = "_fleetlimit_entered"
+_PLAN = "_fleetlimit_plan"
 
 
 @dataclass
@@ -43,6 +52,14 @@ class Mark:
 
     bindings: list[Binding]
     owned: bool = False
+
+
+@dataclass
+class Plan:
+    """A task's limits, and how its arguments are called."""
+
+    bindings: tuple[Binding, ...]
+    signature: inspect.Signature
 
 
 def mark_of(function: Any) -> Any:
@@ -74,65 +91,72 @@ def enter_function(mark: Mark) -> None:
         enter(task, mark)
 
 
+def plan(task: Any) -> Plan:
+    """What `enter` needs of a task; kept on it, since nothing of it changes between two runs."""
+    found = vars(task)[_PLAN] = Plan(limits_of(task), inspect.signature(task.run))
+    return found
+
+
 def enter(task: Any, mark: Mark | None = None) -> None:
     """Return when the body may start; raise to end this delivery, the task being back in its queue."""
     request = task.request
     if request.called_directly or vars(request).get(_ENTERED):
         return
     settings = settings_of(task.app)
-    bindings = limits_of(task) or (tuple(mark.bindings) if mark else ())
-    if bindings and settings.enabled and not (request.is_eager and settings.eager == "ignore"):
-        _pass(task, bindings, settings)
+    if settings.enabled and not (request.is_eager and settings.eager == "ignore"):
+        _pass(task, vars(task).get(_PLAN) or _unplanned(task, mark), settings)
     vars(request)[_ENTERED] = True
 
 
-def _pass(task: Any, bindings: Sequence[Binding], settings: Settings) -> None:
+def _unplanned(task: Any, mark: Mark | None) -> Plan:
+    found = plan(task)
+    return found if found.bindings or not mark else Plan(tuple(mark.bindings), found.signature)
+
+
+def _pass(task: Any, plan: Plan, settings: Settings) -> None:
     request = task.request
-    signature = inspect.signature(task.run)
-    spends = merged(
-        [b.spend(signature, request.args or (), request.kwargs or {}) for b in bindings]
-    )
+    args, kwargs = request.args or (), request.kwargs or {}
+    spends = merged([one.spend(plan.signature, args, kwargs) for one in plan.bindings])
+    if not spends:
+        return
     store = limiter_of(task.app).store
-    message = Message.of(task)
-    try:
-        outcome = store.acquire(spends, _ticket(message, settings))
-    except StoreUnavailable as error:
-        logger.debug("%s[%s] waits: %s", task.name, request.id, error)
-        outcome = Outcome(
-            False, round(random.uniform(5, 15) * 1e6), 0, message.seen_us, False, 0, ()
-        )
+    outcome = _ask(store, spends, request, seen_us(request), settings)
     if not outcome.admitted:
-        _wait(task, message, spends, outcome, settings, store)
-    else:
-        _start(store, spends, outcome)
-    message.restore(request)
+        outcome = _wait(task, spends, outcome, settings, store)
+    _start(store, spends, outcome)
+    restore(request)
 
 
-def _ticket(message: Message, settings: Settings) -> Ticket:
-    return Ticket(
-        id=message.id,
-        first_seen_us=message.seen_us,
+def _ask(
+    store: Store, spends: Sequence[Spend], request: Any, seen: int, settings: Settings
+) -> Outcome:
+    ticket = Ticket(
+        id=request.id,
+        first_seen_us=seen,
         max_sleep_us=settings.max_sleep_us,
         horizon_us=settings.horizon_us,
-        expires_in_us=message.expires_in_us(),
+        expires_in_us=expires_in_us(request),
     )
+    try:
+        return store.acquire(spends, ticket)
+    except StoreUnavailable as error:
+        logger.debug("%s waits: %s", request.id, error)
+        wait_us = round(random.uniform(5, 15) * 1e6)
+        return Outcome(False, wait_us, 0, seen, False, 0, ())
 
 
 def _wait(
-    task: Any, message: Message, spends: Sequence[Spend], outcome: Outcome, settings: Settings,
-    store: Store,
-) -> None:  # fmt: skip
+    task: Any, spends: Sequence[Spend], outcome: Outcome, settings: Settings, store: Store
+) -> Outcome:
     """Put the task back and end the delivery; where that is impossible, wait here until admitted."""
+    message = Message.of(task)
+    stays = task.request.is_eager or cannot_wait_in_queue(task.app, message)
     while not outcome.admitted:
-        message.seen_us = outcome.first_seen_us
-        if not (task.request.is_eager or cannot_wait_in_queue(task.app, message)):
+        if not stays:
             _put_back(task, message, outcome, settings)
         time.sleep(min(outcome.wait_us / 1e6, 1.0))
-        try:
-            outcome = store.acquire(spends, _ticket(message, settings))
-        except StoreUnavailable:
-            continue
-    _start(store, spends, outcome)
+        outcome = _ask(store, spends, task.request, outcome.first_seen_us, settings)
+    return outcome
 
 
 def _start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
@@ -156,9 +180,9 @@ def _put_back(task: Any, message: Message, outcome: Outcome, settings: Settings)
     wait_us = min(outcome.wait_us - settings.lead_us, settings.horizon_us)
     if outcome.expires:
         # It will not get its turn in time: Celery itself revokes it, when its time is over.
-        wait_us = (message.expires_in_us() or 0) + 50_000
+        wait_us = (message.expires_in_us or 0) + 50_000
     try:
-        put_back(task.app, message, max(0, wait_us) / 1e6)
+        put_back(task.app, message, max(0, wait_us) / 1e6, outcome.first_seen_us)
     except Exception as error:
         logger.debug("%s[%s] could not be re-queued, waits here: %r", task.name, message.id, error)
         return

@@ -23,7 +23,16 @@ from kombu.transport.native_delayed_delivery import calculate_routing_key
 from fleetlimit.errors import RateLimited
 from fleetlimit.limiter import Decision
 
-__all__ = ["HEADER", "Message", "cannot_wait_in_queue", "put_back", "quit_delivery"]
+__all__ = [
+    "HEADER",
+    "Message",
+    "cannot_wait_in_queue",
+    "expires_in_us",
+    "put_back",
+    "quit_delivery",
+    "restore",
+    "seen_us",
+]
 
 #: The one header a waiting message carries; gone again before the body starts.
 HEADER = "fleetlimit"
@@ -76,9 +85,37 @@ _RETRY_POLICY = {
 }
 
 
+def seen_us(request: Any) -> int:
+    """When this task was first denied, by the store's clock: its place in the line; 0: never."""
+    return int((vars(request).get(HEADER) or {}).get("seen_us", 0))
+
+
+def expires_in_us(request: Any) -> int | None:
+    """Microseconds until Celery would revoke it, by this host's clock; None: never."""
+    expires = request.expires
+    if expires is None:
+        return None
+    at = maybe_iso8601(expires)
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=timezone.utc)
+    left: timedelta = at - datetime.now(timezone.utc)
+    return round(left.total_seconds() * 1e6)
+
+
+def restore(request: Any) -> None:
+    """Let the body see the request as it was first sent: a `self.retry()` of the body's own must
+    not carry this run's place in the line."""
+    ours = vars(request).pop(HEADER, None)
+    if ours is None:
+        return
+    request.eta = ours["eta"]
+    if request.headers:
+        request.headers = {k: v for k, v in request.headers.items() if k != HEADER} or None
+
+
 @dataclass
 class Message:
-    """A delivery as it can be published again. `seen_us`: its place in the line, 0 if it has none."""
+    """A delivery as it can be published again."""
 
     id: str
     headers: dict[str, Any]
@@ -87,60 +124,39 @@ class Message:
     serializer: str
     exchange: str
     routing_key: str
-    seen_us: int
     eta: Any
+    expires_in_us: int | None
 
     @classmethod
     def of(cls, task: Any) -> Message:
         request = task.request
-        fields = vars(request)
-        ours = fields.get(HEADER) or {}
+        ours = vars(request).get(HEADER) or {}
         route = request.delivery_info or {}
         properties = request.properties or {}
         return cls(
             id=request.id,
-            headers=_headers(fields),
+            headers=_headers(vars(request)),
             properties=properties,
             body=(request.args, request.kwargs, _embedded(request)),
             serializer=registry.type_to_name.get(properties.get("content_type")) or task.serializer,
             exchange=ours.get("exchange", route.get("exchange")) or "",
             routing_key=ours.get("routing_key", route.get("routing_key")) or "",
-            seen_us=ours.get("seen_us", 0),
             eta=ours.get("eta", request.eta),
+            expires_in_us=expires_in_us(request),
         )
 
-    def expires_in_us(self) -> int | None:
-        """Microseconds until Celery would revoke it, by this host's clock; None: never."""
-        expires = self.headers.get("expires")
-        if expires is None:
-            return None
-        at = maybe_iso8601(expires)
-        if at.tzinfo is None:
-            at = at.replace(tzinfo=timezone.utc)
-        left: timedelta = at - datetime.now(timezone.utc)
-        return round(left.total_seconds() * 1e6)
-
-    def waiting(self, countdown: float) -> dict[str, Any]:
+    def waiting(self, countdown: float, seen_us: int) -> dict[str, Any]:
         """The headers while it waits."""
         eta = None
         if countdown > 0:
             eta = (datetime.now(timezone.utc) + timedelta(seconds=countdown)).isoformat()
         ours = {
-            "seen_us": self.seen_us,
+            "seen_us": seen_us,
             "exchange": self.exchange,
             "routing_key": self.routing_key,
             "eta": self.eta,
         }
         return {**self.headers, "eta": eta, HEADER: ours}
-
-    def restore(self, request: Any) -> None:
-        """Let the body see the request as it was first sent: a `self.retry()` of the body's own
-        must not carry this run's place in the line."""
-        if vars(request).pop(HEADER, None) is None:
-            return
-        request.eta = self.eta
-        if request.headers:
-            request.headers = {k: v for k, v in request.headers.items() if k != HEADER} or None
 
 
 def _headers(fields: dict[str, Any]) -> dict[str, Any]:
@@ -160,12 +176,12 @@ def cannot_wait_in_queue(app: Any, message: Message) -> bool:
     return any(q.exchange.type == "fanout" for q in _queues_on(app, message.exchange))
 
 
-def put_back(app: Any, message: Message, countdown: float) -> None:
-    """Publish `message` again, to be delivered in `countdown` seconds.
+def put_back(app: Any, message: Message, countdown: float, seen_us: int) -> None:
+    """Publish `message` again, to be delivered in `countdown` seconds; it keeps its place in line.
 
     :raises Exception: whatever the broker's client raises, after two more tries.
     """
-    headers = message.waiting(countdown)
+    headers = message.waiting(countdown, seen_us)
     compression = headers.pop("compression", None)
     exchange: Any = message.exchange
     routing_key = message.routing_key
@@ -206,7 +222,7 @@ def _properties(message: Message) -> dict[str, Any]:
         if name not in _NOT_PROPERTIES and value is not None
     }
     if message.properties.get("expiration") is not None:
-        left = message.expires_in_us()
+        left = message.expires_in_us
         ms = float(message.properties["expiration"])
         kept["expiration"] = ms / 1000 if left is None else max(0.0, left / 1e6)
     return kept

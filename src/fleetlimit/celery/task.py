@@ -11,7 +11,7 @@ from celery import _state
 from celery.app.task import Task
 
 from fleetlimit.celery.binding import Binding
-from fleetlimit.celery.gate import enter, limits_of, mark_of
+from fleetlimit.celery.gate import enter, limits_of, mark_of, plan
 
 __all__ = ["RateLimitedTask", "bind_shared", "gated", "install", "install_all"]
 
@@ -71,6 +71,7 @@ def install(task: Any) -> bool:
     if not limits_of(task):
         return False
     check(task)
+    plan(task)
     if mark := mark_of(task.run):
         mark.owned = True
     if "_fleetlimit_gated" not in vars(type(task)):

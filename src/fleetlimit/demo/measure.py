@@ -89,10 +89,11 @@ class Worker:
         return " ready." in said
 
     def kill(self) -> None:
-        """End it and its pool now, whatever they are doing."""
-        with suppress(ProcessLookupError):
-            if self.process.poll() is None:
+        """End it and its pool now, whatever they are doing, if it has not ended yet."""
+        if self.process.poll() is None:
+            with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
 
 class Fleet:
@@ -120,15 +121,13 @@ class Fleet:
             for worker in workers:
                 until(worker.ready, f"the start of a worker ({worker.log})", 60)
             yield
-        except BaseException:
-            for worker in workers:
-                worker.kill()
-            raise
-        finally:
             for worker in workers:
                 worker.process.terminate()  # all together: a worker takes a second to end
             for worker in workers:
                 stop(worker.process)
+        finally:
+            for worker in workers:
+                worker.kill()
 
     def _worker(self, n: int, concurrency: int) -> Worker:
         log = self.folder / f"worker{n}-{time.monotonic_ns()}.log"

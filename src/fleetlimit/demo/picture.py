@@ -37,7 +37,7 @@ def draw(plan: Plan, outcomes: Sequence[Outcome], path: Path) -> None:
     axes[-1].set_xlabel("seconds since the first call", color=_INK)
     height = figure.get_figheight()
     figure.subplots_adjust(
-        left=0.075, right=0.79, top=1 - 1.25 / height, bottom=0.95 / height, hspace=0.38
+        left=0.075, right=0.775, top=1 - 1.25 / height, bottom=0.95 / height, hspace=0.38
     )
     _words(figure, plan, height)
     figure.savefig(path, format="png")
@@ -100,7 +100,7 @@ def _title(axis: Any, name: str, meaning: str) -> None:
 def _facts(axis: Any, one: Result) -> None:
     """The numbers beside the panel; what a reader would not want is red."""
     facts = [
-        (f"worst window: {one.worst_window} of {one.limit}", one.worst_window > one.limit),
+        (f"worst window: {one.worst_window}, limit {one.limit}", one.worst_window > one.limit),
         (f"429s: {one.api_rejections}", one.api_rejections > 0),
         (f"completed: {one.completed} of {one.tasks}", one.completed < one.tasks),
         (f"deliveries per task: {one.deliveries_per_task:.1f}", one.deliveries_per_task > 3),
@@ -123,8 +123,8 @@ def _words(figure: Figure, plan: Plan, height: float) -> None:
     )  # fmt: skip
     figure.text(
         left, 1 - 0.55 / height,
-        f"Height: calls that reached the API within the last {plan.per:g} s. Above the dashed line "
-        "the API answers 429.",
+        f"Height: calls that reached the API within the last {plan.per:g} s. It refuses what does "
+        "not fit under the dashed line.",
         fontsize=10, color=_QUIET, va="top",
     )  # fmt: skip
     handles = [

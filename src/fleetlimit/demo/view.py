@@ -35,7 +35,7 @@ def console_for(stream: IO[str]) -> Console:
 
 
 class Lines:
-    """A watcher for logs and pipes: two lines per variant."""
+    """A watcher for logs and pipes: two lines for each variant."""
 
     def __init__(self, plan: Plan, write: Callable[[str], None]) -> None:
         self.plan, self._write = plan, write
@@ -90,7 +90,7 @@ class Screen:
     def _row(self, variant: str) -> list[RenderableType]:
         calls, deliveries = self._seen.get(variant, ((), 0))
         size = self.plan.size(variant)
-        bar = ProgressBar(total=size, completed=min(len(calls), size), width=20)
+        bar = ProgressBar(total=size, completed=min(len(calls), size), width=16)
         worst = worst_window([at for at, _, _ in calls], self.plan.per)
         refused = sum(not accepted for _, _, accepted in calls)
         name = Text(variant, style="bold" if variant == self._now else "")
@@ -105,7 +105,7 @@ class Screen:
 
     def _status(self) -> Text:
         if self._now is None:
-            return Text(" starting ...", style="dim")
+            return Text(" starting ..." if not self._seen else " done", style="dim")
         if self._now not in self._seen:
             return Text(f" {self._now}: starting {_workers(self.plan)} ...", style="dim")
         return Text(f" {self._now}: {_workers(self.plan)} at work", style="dim")
@@ -115,7 +115,7 @@ class Screen:
 def watching(plan: Plan, console: Console, quiet: bool) -> Iterator[Watcher]:
     """A live table where there is a terminal; lines of text where not, or when `quiet`."""
     if quiet or not console.is_terminal:
-        yield Lines(plan, lambda line: console.print(line, markup=False))
+        yield Lines(plan, lambda line: console.print(line, markup=False, soft_wrap=True))
         return
     view = Screen(plan)
     # Transient: the final screen takes its place.
@@ -206,8 +206,8 @@ def _celery(plan: Plan, one: Result) -> tuple[str, str]:
     code = f'@app.task(rate_limit="{plan.limit / plan.per:g}/s")'
     if plan.workers == 1:
         return code, "Each worker counts for itself: right with this one worker, wrong with two."
-    many = f"{plan.workers} workers, {plan.workers} x the limit"
-    return code, f"Each worker counts for itself: {many}. ({one.tasks} tasks show it.)"
+    text = f"Each worker counts for itself: {plan.workers} workers, {plan.workers} x the limit."
+    return code, text + f" ({one.tasks} tasks show it.)" * (one.tasks < plan.tasks)
 
 
 def _retry(plan: Plan, one: Result) -> tuple[str, str]:

@@ -1,0 +1,37 @@
+# Two commands for you: `make demo` and `make test`. Each sets itself up in .venv.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+
+.PHONY: demo test lint format bench clean
+
+demo: $(VENV)/ready
+	$(RUN) -m fleetlimit.cli demo
+
+test: $(VENV)/ready
+	$(RUN) -m pytest
+
+lint: $(VENV)/ready
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: $(VENV)/ready
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+# About six minutes; each prints ratios against a baseline of the same run.
+bench: $(VENV)/ready
+	$(RUN) benchmarks/decision.py
+	$(RUN) benchmarks/overhead.py
+	$(RUN) benchmarks/fleet.py
+
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("fleetlimit needs Python 3.11+ here: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --upgrade 'pip>=25.1'
+	$(RUN) -m pip install --quiet --editable '.[demo]' --group test --group lint
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

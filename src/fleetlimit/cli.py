@@ -1,0 +1,164 @@
+"""The command `fleetlimit`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from fleetlimit.errors import ConfigurationError
+from fleetlimit.limit import RateLimit
+
+if TYPE_CHECKING:
+    from fleetlimit.demo.run import Outcome, Plan
+
+__all__ = ["main"]
+
+#: More than this per second is beyond the demo's little API, and a window below a tenth of a second
+#: shows the machine's scheduling and not the limit.
+_FASTEST, _SHORTEST = 200, 0.1
+_LONGEST = 3600
+
+
+class Failed(click.ClickException):
+    """The command could not do its work. (1 is for a demo whose promise broke.)"""
+
+    exit_code = 2
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fleetlimit")
+def main() -> None:
+    """One rate limit for a whole Celery fleet, kept in Redis."""
+
+
+@main.command()
+@click.option("--limit", default=30, show_default=True, help="Calls the API allows per period.")
+@click.option("--per", default=3.0, show_default=True, help="The period, in seconds.")
+@click.option("--tasks", default=150, show_default=True, help="Length of the backlog.")
+@click.option("--workers", default=3, show_default=True, help="Celery workers to start.")
+@click.option("--skip-baselines", is_flag=True, help="Run fleetlimit only.")
+@click.option(
+    "--picture", default="fleetlimit-demo.png", show_default=True, help="Where to write the PNG.",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+)  # fmt: skip
+@click.option("--no-picture", is_flag=True, help="Write no picture.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
+def demo(
+    limit: int, per: float, tasks: int, workers: int, skip_baselines: bool, picture: Path,
+    no_picture: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """See a fleet keep a limit: real workers, a real API, in about a minute.
+
+    Starts a Redis, an HTTP API that answers 429 above its limit, and Celery workers, all on this
+    machine; sends a backlog; and compares fleetlimit with Celery's own rate_limit and with plain
+    retries. Exit status 1 if fleetlimit broke its promise: a window above the limit, a call
+    refused, or a task not done.
+    """
+    _check(limit, per, tasks, workers)
+    target = None if no_picture else picture
+    if target is not None and not os.access(target.absolute().parent, os.W_OK):
+        raise click.BadParameter(f"cannot write to {target.parent}", param_hint="'--picture'")
+    _need_extras()
+    from fleetlimit.demo.run import Plan
+
+    plan = Plan(limit, per, tasks, workers, baselines=not skip_baselines)
+    try:
+        kept = _show(plan, target, as_json)
+    except KeyboardInterrupt:
+        click.echo("Interrupted; everything that was started is ended.", err=True)
+        sys.exit(130)
+    sys.exit(0 if kept else 1)
+
+
+def _check(limit: int, per: float, tasks: int, workers: int) -> None:
+    """:raises click.UsageError: for numbers that cannot be run, naming the option."""
+    try:
+        RateLimit("demo", limit, per)
+    except ConfigurationError as error:
+        raise click.UsageError(f"--limit and --per: {error}") from None
+    for option, value, most in (("tasks", tasks, 100_000), ("workers", workers, 16)):
+        if not 1 <= value <= most:
+            raise click.BadParameter(f"{value} is not from 1 to {most}", param_hint=f"'--{option}'")
+    if per < _SHORTEST:
+        raise click.BadParameter(f"{per:g} is below {_SHORTEST:g} s", param_hint="'--per'")
+    if limit / per > _FASTEST:
+        raise click.UsageError(
+            f"--limit {limit} per {per:g} s is {limit / per:g} calls a second; "
+            f"the demo's API stands {_FASTEST}"
+        )
+    if (seconds := tasks * per / limit) > _LONGEST:
+        raise click.UsageError(
+            f"--tasks {tasks} at {limit} per {per:g} s take {math.ceil(seconds)} s; "
+            f"the demo runs at most {_LONGEST} s"
+        )
+
+
+def _need_extras() -> None:
+    """:raises Failed: before anything is started, when the demo's extra is not installed."""
+    try:
+        import matplotlib  # noqa: F401
+        import rich  # noqa: F401
+    except ImportError as error:
+        raise Failed(
+            f"the demo needs {error.name}, which is not installed: pip install 'fleetlimit[demo]'"
+        ) from None
+
+
+def _show(plan: Plan, picture: Path | None, as_json: bool) -> bool:
+    """Run it and say what came of it. Whether the promise was kept."""
+    from fleetlimit.demo.run import document
+    from fleetlimit.demo.view import console_for, screen
+
+    outcomes = _play(plan, sys.stderr if as_json else sys.stdout, quiet=as_json)
+    written = _draw(plan, outcomes, picture) if picture is not None else None
+    if as_json:
+        click.echo(json.dumps({**document(plan, outcomes), "picture": written}, indent=2))
+    else:
+        console_for(sys.stdout).print(screen(plan, outcomes, written))
+    return outcomes[0].result.promise_kept
+
+
+def _draw(plan: Plan, outcomes: Sequence[Outcome], picture: Path) -> str | None:
+    """Write the picture; None, and a word on stderr, where that fails: the numbers matter more."""
+    from fleetlimit.demo.picture import draw
+
+    try:
+        draw(plan, outcomes, picture)
+    except OSError as error:
+        click.echo(f"No picture: {error}", err=True)
+        return None
+    return str(picture)
+
+
+def _play(plan: Plan, stream: IO[str], quiet: bool) -> Sequence[Outcome]:
+    """:raises Failed: when something did not start; and nothing that was started is left behind."""
+    import redis
+
+    from fleetlimit.demo.measure import FleetError
+    from fleetlimit.demo.run import play
+    from fleetlimit.demo.view import console_for, watching
+
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        with watching(plan, console_for(stream), quiet) as watcher:
+            return play(plan, watcher)
+    except (ConfigurationError, FleetError, redis.RedisError, OSError) as error:
+        raise Failed(str(error)) from error
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminated(number: int, frame: Any) -> None:
+    raise SystemExit(128 + number)  # unwinds, so that the processes end as with Ctrl-C
+
+
+if __name__ == "__main__":
+    main()
