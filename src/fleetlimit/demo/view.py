@@ -41,7 +41,7 @@ class Lines:
         self.plan, self._write = plan, write
 
     def starting(self) -> None:
-        self._write(f"Starting a Redis and an API of our own: {_rate(self.plan)}.")
+        self._write(f"Starting a Redis and {_rate(self.plan)}.")
 
     def began(self, variant: str) -> None:
         plan = self.plan
@@ -53,8 +53,8 @@ class Lines:
     def ended(self, outcome: Outcome) -> None:
         one = outcome.result
         self._write(
-            f"{outcome.variant}: done in {one.drain_s:.1f} s, worst window {one.worst_window} "
-            f"of {one.limit}, {one.api_rejections} times 429"
+            f"{outcome.variant}: {one.completed} of {one.tasks} completed in {one.drain_s:.1f} s, "
+            f"worst window {one.worst_window}, {one.api_rejections} times 429"
         )
 
 
