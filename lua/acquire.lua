@@ -1,91 +1,58 @@
---@ fast gcra line
+--@ fast gcra line place
 -- Decide for one task under one or several limits: all are spent, or none is.
--- KEYS  per limit: state, line, deadlines
--- ARGV  1 now_us ('' = the server's clock)   2 '1' = only look, write nothing
---       3 ticket id ('' = does not wait in the line)   4 first_seen_us (0 = fresh)
---       5 max_sleep_us (a newcomer: a fifth of it)   6 horizon_us   7 grace_us   8 expires_in_us (-1 = never)
---       then per limit: emission (ticks), ticks per us, capacity (ticks), cost (units)
--- Reply integers: three (see fast.lua), or verdict (1 admitted, 0 denied, -1 would expire before its
---       turn: no place), wait_us (denied) or sleep_us (admitted), now_us, first_seen_us, then per
---       limit: wait_us, rank, waiting, and the former tat_us (0 = none), tat_ticks, ahead_us
+-- KEYS  per limit: state, line, due, room, claims, started, override; then, to park, the index of rooms
+-- ARGV  1 now_us ('' = the server's clock)   2 'ask', 'look' (write nothing) or 'fast' (see fast.lua)
+--       3 number of limits n   then per limit: emission (ticks), ticks per us, capacity (ticks),
+--       cost (units), override ('' = read the key)
+--       then, for who may wait: task id, first_seen_us (0 = fresh), max_sleep_us (a newcomer: a fifth
+--       of it), horizon_us, grace_us, expires_in_us (-1 = never), copy ('' = not let go from a room),
+--       message to park ('' = none), park_after_us, lead_us
+-- Reply integers: three (see fast.lua), or verdict (1 admitted, 0 denied, 2 denied and parked, -1 would
+--       expire before its turn: no place, -2 another copy has started), wait_us or (admitted) sleep_us,
+--       now_us, first_seen_us, then per limit: wait_us, rank, waiting, the former tat_us (0 = none),
+--       tat_ticks and ahead_us, and the rule in force: emission, ticks per us, capacity
 -- Keeps invariants 1 to 4 of gcra.py; a denial writes its ticket, and clamps a state that no
 -- honest history left.
-local now, slack = clock(ARGV[1])
-local look_only, id, first_seen = ARGV[2] == '1', ARGV[3], tonumber(ARGV[4])
-local max_sleep, horizon = tonumber(ARGV[5]), tonumber(ARGV[6])
-local limits, wait, sleep, denied, known = {}, 0, 0, false, math.huge
-for i = 1, #KEYS / 3 do
-  local a = 4 * i + 4
-  local l = {
-    state = KEYS[3 * i - 2], line = KEYS[3 * i - 1], deadlines = KEYS[3 * i],
-    emission = tonumber(ARGV[a + 1]), per_us = tonumber(ARGV[a + 2]),
-    capacity = tonumber(ARGV[a + 3]), cost = tonumber(ARGV[a + 4]),
-    rank = 0, count = 0, seen = first_seen,
-  }
-  local stored
-  stored, l.ticks, l.units, l.ahead_us = read_state(l.state)
-  l.tat, l.ticks = clamped(stored, l.ticks, l.ahead_us, now, l.per_us, l.capacity)
-  l.clamped, l.stored_units = l.tat ~= stored, l.units
-  l.ahead, l.lag, l.idle = look(l.tat, l.ticks, now, l.emission, l.per_us, l.capacity, l.cost)
-  local before = 0 -- units of those ahead
-  if l.units > 0 or l.seen > 0 then
-    if look_only then l.count = redis.call('ZCARD', l.line)
-    else l.count, l.units = purge(l.line, l.deadlines, now, l.units) end
-    l.rank = l.count
-    if id ~= '' and l.count > 0 then
-      local score = redis.call('ZSCORE', l.line, id)
-      l.seen = tonumber(score) or l.seen
-      if score then l.rank = redis.call('ZRANK', l.line, id)
-      elseif l.seen > 0 then
-        l.rank = redis.call('ZCOUNT', l.line, '-inf', string.format('(%.0f', l.seen))
-      end
-    end
-    if l.seen > 0 then known = math.min(known, l.seen) end
-    if l.count > 0 then before = math.floor(l.units * l.rank / l.count) end
-  end
-  local turn = before * l.emission
-  local may_sleep = l.seen > 0 and max_sleep or math.floor(max_sleep / NEWCOMER_SHARE)
-  l.blocked = l.lag > may_sleep * l.per_us or l.rank > 0 and l.idle < IDLE_US * l.per_us
-      and (l.seen == 0 or turn > PASS_US * l.per_us)
-  l.wait = math.max(math.ceil((l.lag + turn) / l.per_us), 1)
-  if l.blocked then denied, wait = true, math.max(wait, l.wait) end
-  sleep = math.max(sleep, math.ceil(l.lag / l.per_us))
+local n, at = tonumber(ARGV[3]), 5 * ARGV[3] + 3
+local ask = { id = ARGV[at + 1] or '', copy = ARGV[at + 7] or '', message = ARGV[at + 8] or '' }
+ask.now, ask.slack = clock(ARGV[1])
+ask.look_only = ARGV[2] == 'look'
+for i, name in ipairs({ 'first_seen', 'max_sleep', 'horizon', 'grace', 'expires_in' }) do
+  ask[name] = tonumber(ARGV[at + 1 + i] or 0)
+end
+ask.verdict, ask.wait, ask.sleep = 1, 0, 0
+
+local limits, known = {}, math.huge
+for i = 1, n do
+  local l = examine(ask, 7 * i - 7, 5 * i - 2)
+  if l.blocked and l.wait > ask.wait then ask.last, ask.wait = l, l.wait end
+  ask.sleep = math.max(ask.sleep, math.ceil(l.lag / l.per_us))
+  if l.seen > 0 then known = math.min(known, l.seen) end
   limits[i] = l
 end
 
-local verdict, expires_in = 1, tonumber(ARGV[8])
-if denied then
-  verdict = 0
-  if id ~= '' and expires_in >= 0 and wait > expires_in then verdict = -1 end
-  if id ~= '' and first_seen == 0 then first_seen = known < math.huge and known or now end
+if ask.verdict == 1 and ask.last then
+  ask.verdict = 0
+  if ask.id ~= '' then
+    if ask.first_seen == 0 then ask.first_seen = known < math.huge and known or ask.now end
+    if ask.message ~= '' and ask.wait > tonumber(ARGV[at + 9]) then ask.verdict = 2 end
+    if ask.expires_in >= 0 and ask.wait > ask.expires_in then ask.verdict = -1 end
+  end
 end
 
-local function write(l)
-  local tat, ticks, ahead_us, line_ttl = l.tat or 0, l.ticks, l.ahead_us, 0
-  if verdict == 1 then
-    l.ahead = math.max(l.ahead, sleep * l.per_us) + l.cost * l.emission
-    tat, ticks, ahead_us = now + math.floor(l.ahead / l.per_us), l.ahead % l.per_us, sleep
-  elseif not l.clamped and (id == '' or not l.blocked and l.stored_units == 0) then
-    return -- nothing to write
-  end
-  if verdict == 0 and l.blocked and id ~= '' then
-    local seen = l.seen > 0 and l.seen or now
-    local deadline = now + math.min(wait, horizon) + tonumber(ARGV[7])
-    l.count, l.units, line_ttl = join(l.line, l.deadlines, id, seen, deadline, l.count, l.units, l.cost,
-      math.ceil((deadline - now) / 1000) + slack)
-  elseif l.count > 0 and id ~= '' then
-    l.count, l.units = leave(l.line, l.deadlines, id, l.count, l.units, l.cost)
-  end
-  if l.units > 0 then line_ttl = math.max(line_ttl, redis.call('PTTL', l.deadlines)) end
-  local ttl = math.max(math.ceil(l.ahead / l.per_us / 1000) + slack, line_ttl, 1)
-  write_state(l.state, tat, ticks, l.units, ahead_us, ttl)
-end
-
-local reply = { verdict, denied and wait or sleep, now, first_seen }
+local reply = { ask.verdict, ask.verdict == 1 and ask.sleep or ask.wait, ask.now, ask.first_seen }
 for _, l in ipairs(limits) do
-  local n, former = #reply, l.ahead_us
-  if not look_only then write(l) end
-  reply[n + 1], reply[n + 2], reply[n + 3] = l.blocked and l.wait or 0, l.rank, l.count
-  reply[n + 4], reply[n + 5], reply[n + 6] = l.tat or 0, l.ticks, former
+  local tat, ticks, ahead_us = l.tat or 0, l.ticks, l.ahead_us
+  if not ask.look_only then settle(ask, l) end
+  for _, number in ipairs({ l.blocked and l.wait or 0, l.rank, l.count, tat, ticks, ahead_us,
+    l.emission, l.per_us, l.capacity }) do reply[#reply + 1] = number end
+end
+if ask.verdict == 2 and #KEYS > 7 * n then
+  -- when to visit this line: at its head's turn (known already), at the latest at this task's
+  local index, visit_at = KEYS[7 * n + 1], ask.now + ask.wait - tonumber(ARGV[at + 10])
+  local known_at = tonumber(redis.call('ZSCORE', index, ask.last.state))
+  if not known_at or visit_at < known_at then
+    redis.call('ZADD', index, text(visit_at), ask.last.state)
+  end
 end
 return reply

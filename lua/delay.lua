@@ -11,8 +11,7 @@ for i = 1, #KEYS do
   tat = (tat and tat > 0 and tat or now) + late
   if tat > now then
     ahead_us = math.max(ahead_us, tat - now - math.floor(capacity / per_us))
-    local ttl = math.max(math.ceil((tat - now) / 1000) + 1 + slack, units > 0 and redis.call('PTTL', KEYS[i]) or 0)
-    write_state(KEYS[i], tat, ticks, units, ahead_us, ttl)
+    move_tat(KEYS[i], now, slack, tat, ticks, units, ahead_us)
   end
 end
 return 1

@@ -10,7 +10,5 @@ if not tat or tat ~= tonumber(ARGV[2]) or ticks ~= tonumber(ARGV[3]) then return
 local former, former_ticks, ahead_us = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 if former <= now then former, former_ticks, ahead_us = 0, 0, 0 end -- full again by now
 if former == 0 and units == 0 then redis.call('DEL', KEYS[1]) return 1 end
-local ttl = math.ceil((former - now) / 1000) + slack
-if units > 0 then ttl = math.max(ttl, redis.call('PTTL', KEYS[1])) end
-write_state(KEYS[1], former, former_ticks, units, ahead_us, ttl)
+move_tat(KEYS[1], now, slack, former, former_ticks, units, ahead_us)
 return 1

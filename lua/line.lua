@@ -1,44 +1,83 @@
 -- Prelude of scripts that look at a line: the tasks waiting under one key, in order.
---   line       sorted set: ticket id -> first-seen time, microseconds (the order)
---   deadlines  sorted set: ticket id -> promised wake-up + grace, microseconds
--- A ticket whose deadline has passed belongs to a task that died, was revoked or expired.
+-- l.line     sorted set: task id -> first-seen time, microseconds (the order)
+-- l.due      sorted set: task id -> promised wake-up + grace, microseconds, of those not parked;
+--            one whose time has passed belongs to a task that died, was revoked or expired
+-- l.room     hash: task id -> parked message
+-- l.claims   sorted set: task id -> when it was last let go, microseconds
+-- l.started  hash, of tasks let go twice: task id -> the copy that started, or LET_AGAIN
 
-local PURGE = 16         -- tickets removed by one call at most: the cost of a call stays bounded
-local IDLE_US = 5000     -- a cell idle for so long goes to whoever asks
-local NEWCOMER_SHARE = 5 -- a newcomer sleeps this part of what a woken task may: its slot is for others
-local PASS_US = 1000000  -- a woken task passes at most so much time's worth of places
+local PURGE = 16           -- tickets removed by one call at most: the cost of a call stays bounded
+local IDLE_US = 5000       -- a cell idle for so long goes to whoever asks
+local FREE_US = 20000      -- so shortly before it falls due, to whoever can sleep until then
+local NEWCOMER_SHARE = 5   -- a newcomer sleeps this part of what a woken task may
+local PASS_US = 1000000    -- a woken task passes at most so much time's worth of places
+local LET_AGAIN = '0'
 
--- drop dead tickets; returns how many wait and their units
-local function purge(line, deadlines, now, units)
-  local count = redis.call('ZCARD', line)
-  if count == 0 then return 0, 0 end
-  local dead = redis.call('ZRANGEBYSCORE', deadlines, '-inf', string.format('%.0f', now), 'LIMIT', 0, PURGE)
-  if #dead == 0 then return count, math.max(units, count) end
-  redis.call('ZREM', deadlines, unpack(dead))
-  local left = count - redis.call('ZREM', line, unpack(dead))
-  return left, math.max(math.floor(units * left / count), left)
-end
+local function text(number) return string.format('%.0f', number) end
 
-local function leave(line, deadlines, id, count, units, cost)
-  if redis.call('ZREM', line, id) == 0 then return count, units end
-  redis.call('ZREM', deadlines, id)
-  if count <= 1 then return 0, 0 end
-  return count - 1, math.max(units - cost, count - 1)
-end
-
--- keep a key at least ttl_ms; returns what it has then
-local function keep(key, ttl_ms)
-  local has = redis.call('PTTL', key)
-  if has >= ttl_ms then return has end
-  redis.call('PEXPIRE', key, string.format('%.0f', ttl_ms))
-  return ttl_ms
-end
-
-local function join(line, deadlines, id, seen, deadline, count, units, cost, ttl_ms)
-  if redis.call('ZADD', line, 'NX', string.format('%.0f', seen), id) == 1 then
-    count, units = count + 1, units + cost
+-- drop dead tickets
+local function purge(l, now)
+  l.count = redis.call('ZCARD', l.line)
+  if l.count == 0 then l.units = 0 return end
+  local dead = redis.call('ZRANGEBYSCORE', l.due, '-inf', text(now), 'LIMIT', 0, PURGE)
+  local left = l.count
+  if #dead > 0 then
+    redis.call('ZREM', l.due, unpack(dead))
+    redis.call('ZREM', l.claims, unpack(dead))
+    left = left - redis.call('ZREM', l.line, unpack(dead))
   end
-  redis.call('ZADD', deadlines, string.format('%.0f', deadline), id)
-  keep(line, ttl_ms)
-  return count, units, keep(deadlines, ttl_ms)
+  l.units = math.max(math.floor(l.units * left / l.count), left)
+  l.count = left
+end
+
+local function leave(l, id)
+  if redis.call('ZREM', l.line, id) == 0 then return end
+  redis.call('ZREM', l.due, id)
+  redis.call('HDEL', l.room, id)
+  redis.call('ZREM', l.claims, id)
+  l.count = math.max(l.count - 1, 0)
+  l.units = l.count > 0 and math.max(l.units - l.cost, l.count) or 0
+end
+
+-- how long the keys of a line must live, milliseconds; 0: for ever, somebody is parked
+local function lifetime(l)
+  if redis.call('EXISTS', l.room) == 1 then return 0 end
+  return math.max(redis.call('PTTL', l.due), 1)
+end
+
+local function keep(key, ttl_ms)
+  if ttl_ms == 0 then redis.call('PERSIST', key)
+  elseif redis.call('PTTL', key) < ttl_ms then redis.call('PEXPIRE', key, text(ttl_ms)) end
+end
+
+-- take or keep a place, with a deadline
+local function join(l, id, seen, deadline, ttl_ms)
+  if redis.call('ZADD', l.line, 'NX', text(seen), id) == 1 then
+    l.count, l.units = l.count + 1, l.units + l.cost
+  end
+  redis.call('HDEL', l.room, id)
+  redis.call('ZADD', l.due, text(deadline), id)
+  keep(l.due, ttl_ms)
+  keep(l.line, lifetime(l))
+end
+
+-- take or keep a place, and leave the message here: no deadline, no expiry, until it is let go
+local function park(l, id, seen, message)
+  if redis.call('ZADD', l.line, 'NX', text(seen), id) == 1 then
+    l.count, l.units = l.count + 1, l.units + l.cost
+  end
+  redis.call('ZREM', l.due, id)
+  redis.call('ZREM', l.claims, id)
+  redis.call('HSET', l.room, id, message)
+  keep(l.line, 0)
+end
+
+-- a message may be let go twice (after a crash in between); did another copy than this one start?
+local function started_already(l, id, copy)
+  local started = redis.call('HGET', l.started, id)
+  return started and started ~= LET_AGAIN and started ~= copy
+end
+
+local function note_start(l, id, copy)
+  if redis.call('HGET', l.started, id) == LET_AGAIN then redis.call('HSET', l.started, id, copy) end
 end

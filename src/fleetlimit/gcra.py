@@ -52,8 +52,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class State:
-    """What is stored: the TAT, its ticks beyond the microsecond, and how far ahead the last
-    admission was spent for a sleep in place (that much an honest TAT may exceed the capacity)."""
+    """What is stored: the TAT, its ticks beyond the microsecond, and by how much an honest TAT may
+    exceed the capacity: as far ahead as the last admission was spent for a sleep in place."""
 
     tat_us: int
     tat_ticks: int = 0
@@ -107,8 +107,9 @@ def _raw(state: State, now_us: int, rule: Rule) -> int:
 
 
 def look(state: State | None, now_us: int, rule: Rule, cost: int) -> Look:
-    """Where a request of `cost` stands before a (clamped) state."""
-    need = cost * rule.emission - rule.capacity
+    """Where a request of `cost` stands before a (clamped) state. A cost above the capacity (a burst
+    that was lowered under way) starts when the bucket is full, and is paid in whole."""
+    need = min(cost * rule.emission, rule.capacity) - rule.capacity
     if state is None:
         return Look(0, need, None)
     raw = _raw(state, now_us, rule)
@@ -118,8 +119,10 @@ def look(state: State | None, now_us: int, rule: Rule, cost: int) -> Look:
 
 def spend(now_us: int, ahead: int, rule: Rule, cost: int, sleep_us: int) -> State:
     """The state after `cost` units start at `now_us + sleep_us`."""
-    ticks = max(ahead, sleep_us * rule.ticks_per_us) + cost * rule.emission
-    return State(now_us + ticks // rule.ticks_per_us, ticks % rule.ticks_per_us, sleep_us)
+    per_us = rule.ticks_per_us
+    ticks = max(ahead, sleep_us * per_us) + cost * rule.emission
+    beyond = to_us(ticks - rule.capacity, rule)
+    return State(now_us + ticks // per_us, ticks % per_us, max(sleep_us, beyond))
 
 
 def decide(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 from fleetlimit.errors import ConfigurationError, RateLimited
@@ -12,6 +13,7 @@ from fleetlimit.keys import encode
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import Outcome, Spend, Store
 from fleetlimit.store.redis import RedisStore
+from fleetlimit.store.room import Room, Status
 
 __all__ = ["Decision", "Key", "RateLimiter", "merged"]
 
@@ -88,11 +90,73 @@ class RateLimiter:
     def reset(self, limit: RateLimit, key: Key = None) -> None:
         """Make the bucket full again, and drop foreign data at its keys. Tasks waiting in line
         keep their places."""
-        self.store.reset(limit, "" if key is None else encode(key))
+        self.store.reset(limit, _encoded(key))
+
+    def configure(
+        self,
+        name: str,
+        limit: int | None = None,
+        per: float | timedelta = 1.0,
+        *,
+        burst: int = 1,
+        margin: float = 0.01,
+    ) -> None:
+        """Change a limit's numbers for the whole fleet, at once and until changed again, without a
+        deploy; tasks that wait already go at the new pace. Without `limit` the numbers in the code
+        are in force again.
+
+        :raises ConfigurationError: as `RateLimit`.
+        """
+        rule = (
+            None if limit is None else RateLimit(name, limit, per, burst=burst, margin=margin).rule
+        )
+        self._override(name, rule=rule)
+
+    def pause(self, name: str, seconds: float) -> None:
+        """Close a limit, for all keys: nothing starts and nothing is let go until then. A second
+        call replaces the first.
+
+        :raises ConfigurationError: for `seconds` that are not a number above 0.
+        """
+        number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if not number or not 0 < seconds <= 10**9:
+            raise ConfigurationError(f"seconds={seconds!r}: must be a number above 0")
+        self._override(name, pause_until_us=self.store.now_us() + round(seconds * 1e6))
+
+    def resume(self, name: str) -> None:
+        """End a pause."""
+        self._override(name, pause_until_us=0)
+
+    def _override(self, name: str, **changed: Any) -> None:
+        RateLimit(name, 1)  # a name that cannot be is refused here
+        self.store.set_override(name, replace(self.store.override(name), **changed))
+        if isinstance(self.store, RedisStore):
+            Room(self.store).wake(name)
+
+    def status(self, name: str, key: Key = None) -> Status:
+        """How many wait under a key, how many of them in the waiting room, since when, until when."""
+        return self._room().status(name, _encoded(key))
+
+    def parked(self, name: str, key: Key = None, most: int = 100) -> list[str]:
+        """Ids of the tasks in the waiting room, the first in line first."""
+        return self._room().parked(name, _encoded(key), most)
+
+    def cancel(self, name: str, id: str, key: Key = None) -> bool:
+        """Take a task out of the waiting room, for good. False if it is not there (any more)."""
+        return self._room().cancel(name, id, _encoded(key))
+
+    def _room(self) -> Room:
+        if not isinstance(self.store, RedisStore):
+            raise ConfigurationError(f"{type(self.store).__name__} has no waiting room")
+        return Room(self.store)
 
     def close(self) -> None:
         """Close the connections; the limiter may be used again."""
         self.store.close()
+
+
+def _encoded(key: Key) -> str:
+    return "" if key is None else encode(key)
 
 
 def merged(spends: Sequence[Spend]) -> list[Spend]:
@@ -118,7 +182,7 @@ def _spends(limit: RateLimit | Sequence[Ask], key: Key, cost: int) -> list[Spend
             one, its_key, its_cost = (*ask, cost)[:3]
         if not isinstance(one, RateLimit):
             raise ConfigurationError(f"limit={one!r:.80}: must be a RateLimit")
-        spends.append(Spend(one, "" if its_key is None else encode(its_key), its_cost))
+        spends.append(Spend(one, _encoded(its_key), its_cost))
     if not spends:
         raise ConfigurationError("limit=[]: needs at least one RateLimit")
     return merged(spends)

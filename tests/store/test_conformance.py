@@ -6,7 +6,7 @@ import pytest
 
 from fleetlimit.gcra import to_us
 from fleetlimit.limit import RateLimit
-from fleetlimit.store.base import Spend, Store, Ticket
+from fleetlimit.store.base import Spend, Store, Ticket, Verdict
 
 from .conftest import START, Clock
 
@@ -177,6 +177,15 @@ def test_idle_cell_goes_to_whoever_asks(store: Store, clock: Clock) -> None:
     assert store.acquire([Spend(ONE)], Ticket("new", max_sleep_us=0)).admitted
 
 
+def test_a_cell_still_free_shortly_before_goes_to_who_can_sleep(store: Store, clock: Clock) -> None:
+    store.acquire([Spend(ONE)])
+    store.acquire([Spend(ONE)], Ticket("waits"))
+    clock.forward(0.0799)
+    assert not store.acquire([Spend(ONE)], Ticket("new")).admitted
+    clock.forward(0.0001)
+    assert store.acquire([Spend(ONE)], Ticket("newer")).sleep_us == 20_000
+
+
 def test_duplicate_delivery_holds_one_place(store: Store, clock: Clock) -> None:
     store.acquire([Spend(ONE)])
     first = store.acquire([Spend(ONE)], Ticket("t", max_sleep_us=0))
@@ -234,7 +243,7 @@ def test_no_place_for_what_expires_first(store: Store, clock: Clock) -> None:  #
     for n in range(10):
         store.acquire([Spend(ONE)], Ticket(f"t{n}", max_sleep_us=0))
     outcome = store.acquire([Spend(ONE)], Ticket("x", max_sleep_us=0, expires_in_us=500_000))
-    assert (outcome.admitted, outcome.expires) == (False, True)
+    assert (outcome.admitted, outcome.verdict) == (False, Verdict.EXPIRES)
     assert outcome.readings[0].waiting == 10
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limiter import RateLimiter
+from fleetlimit.store.redis import RedisStore
+from fleetlimit.store.room import Room
 
-__all__ = ["Settings", "limiter_of", "settings_of"]
+__all__ = ["LARGEST_PARKED", "Settings", "limiter_of", "room_of", "settings_of"]
 
 _EXPLICIT = ("fleetlimit_url",)
 _HORIZON_S = 900.0
@@ -34,15 +36,38 @@ class Settings:
     max_sleep_us: int
     #: The longest single wait as a countdown.
     horizon_us: int
+    #: Whether far waits are parked in Redis.
+    waiting_room: bool
 
     @property
     def lead_us(self) -> int:
         return int(self.max_sleep_us * _LEAD)
 
 
+#: Larger messages are not parked: they wait as countdowns.
+LARGEST_PARKED = 256 * 1024
+
 _settings: weakref.WeakKeyDictionary[Any, Settings] = weakref.WeakKeyDictionary()
 _limiters: weakref.WeakKeyDictionary[Any, RateLimiter] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
+
+
+def room_of(app: Any) -> Room | None:
+    """The waiting room of an app; None where it is off, or the store has none."""
+    store = limiter_of(app).store
+    if settings_of(app).waiting_room and isinstance(store, RedisStore):
+        return Room(store)
+    return None
+
+
+def _forget() -> None:
+    """After a fork: a lock that another thread held then would stay locked in the child for ever."""
+    global _lock
+    _lock = threading.Lock()
+    _limiters.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def settings_of(app: Any) -> Settings:
@@ -68,6 +93,7 @@ def _read(conf: Any) -> Settings:
         eager=one_of("fleetlimit_eager", "ignore", "wait"),
         waiting_state=one_of("fleetlimit_waiting_state", "PENDING", "RETRY"),
         max_sleep_us=_between(conf, "fleetlimit_max_sleep", 0.25, 0, 1),
+        waiting_room=_waiting_room(conf),
         horizon_us=_between(conf, "fleetlimit_horizon", _horizon(conf), 1, 86_400),
     )
 
@@ -77,6 +103,16 @@ def _between(conf: Any, name: str, default: float, least: float, most: float) ->
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
         raise ConfigurationError(f"{name}={value!r}: must be from {least} to {most} seconds")
     return int(value * 1e6)
+
+
+def _waiting_room(conf: Any) -> bool:
+    """On where the broker is Redis: a parked task is then as safe as one in its queue."""
+    value = conf.get("fleetlimit_waiting_room")
+    if value is None:
+        return _redis_url(_first(conf.broker_write_url or conf.broker_url)) is not None
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"fleetlimit_waiting_room={value!r}: must be True or False")
+    return value
 
 
 def _horizon(conf: Any) -> float:

@@ -16,11 +16,13 @@ from celery import _state
 from celery.utils.log import get_logger
 
 from fleetlimit.celery.binding import Binding
-from fleetlimit.celery.config import Settings, limiter_of, settings_of
+from fleetlimit.celery.config import LARGEST_PARKED, Settings, limiter_of, settings_of
 from fleetlimit.celery.punctual import Punctuality
+from fleetlimit.celery.releaser import ring
 from fleetlimit.celery.requeue import (
     Message,
     cannot_wait_in_queue,
+    copy_of,
     expires_in_us,
     put_back,
     quit_delivery,
@@ -30,7 +32,7 @@ from fleetlimit.celery.requeue import (
 from fleetlimit.errors import ConfigurationError, StoreUnavailable
 from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import merged
-from fleetlimit.store.base import Outcome, Spend, Store, Ticket
+from fleetlimit.store.base import Outcome, Spend, Store, Ticket, Verdict
 
 __all__ = ["MARK", "Mark", "enter", "enter_function", "limits_of", "mark_of", "plan"]
 
@@ -38,6 +40,9 @@ logger = get_logger(__name__)
 
 #: A start is late when it lags by a tenth of what the margin allows, and this.
 _LATE_US = 1_000
+
+#: A releaser with nothing to do may look only after this, and must be told of a nearer turn.
+_NEAR_US = 1_500_000
 
 MARK = "__fleetlimit__"
 #: On the request while its body runs. A task that calls itself inside its own body gets a request
@@ -120,43 +125,112 @@ def _pass(task: Any, plan: Plan, settings: Settings) -> None:
     if not spends:
         return
     store = limiter_of(task.app).store
-    outcome = _ask(store, spends, request, seen_us(request), settings)
+    delivery = _Delivery(task, spends, store, settings)
+    outcome = delivery.ask()
     if not outcome.admitted:
-        outcome = _wait(task, spends, outcome, settings, store)
+        outcome = delivery.wait(outcome)
     _start(store, spends, outcome)
     restore(request)
 
 
-def _ask(
-    store: Store, spends: Sequence[Spend], request: Any, seen: int, settings: Settings
-) -> Outcome:
-    ticket = Ticket(
-        id=request.id,
-        first_seen_us=seen,
-        max_sleep_us=settings.max_sleep_us,
-        horizon_us=settings.horizon_us,
-        expires_in_us=expires_in_us(request),
-    )
-    try:
-        return store.acquire(spends, ticket)
-    except StoreUnavailable as error:
-        logger.debug("%s waits: %s", request.id, error)
-        wait_us = round(random.uniform(5, 15) * 1e6)
-        return Outcome(False, wait_us, 0, seen, False, 0, ())
+class _Delivery:
+    """One delivery of a limited task that has not started yet."""
+
+    def __init__(
+        self, task: Any, spends: Sequence[Spend], store: Store, settings: Settings
+    ) -> None:
+        self.task, self.spends, self.store, self.settings = task, spends, store, settings
+        self.seen_us = seen_us(task.request)
+        self.line = spends[0].limit.name, spends[0].key
+        self._message: Message | None = None
+
+    @property
+    def message(self) -> Message:
+        if self._message is None:
+            self._message = Message.of(self.task)
+        return self._message
+
+    def ask(self, *, parking: bool | None = None) -> Outcome:
+        """Ask the store. With `parking` (by default where the last answer for this line was a
+        denial) the message goes along, to be parked in the same round trip."""
+        if parking is None:
+            parking = self.line in _busy
+        request = self.task.request
+        ticket = Ticket(
+            id=request.id,
+            first_seen_us=self.seen_us,
+            max_sleep_us=self.settings.max_sleep_us,
+            horizon_us=self.settings.horizon_us,
+            expires_in_us=expires_in_us(request.expires),
+            copy=copy_of(request),
+            message=self._packed() if parking else "",
+            park_after_us=self.settings.max_sleep_us,
+            lead_us=self.settings.lead_us,
+        )
+        try:
+            outcome = self.store.acquire(self.spends, ticket)
+        except StoreUnavailable as error:
+            logger.debug("%s waits: %s", request.id, error)
+            wait_us = round(random.uniform(5, 15) * 1e6)
+            return Outcome(Verdict.DENIED, wait_us, 0, self.seen_us, 0, ())
+        _remember(self.line, busy=not outcome.admitted)
+        self.seen_us = outcome.first_seen_us
+        if (
+            outcome.verdict is Verdict.DENIED
+            and outcome.wait_us > ticket.park_after_us
+            and (not parking and self._packed())
+        ):
+            return self.ask(parking=True)
+        return outcome
+
+    def _packed(self) -> str:
+        """The message for the waiting room; '' where it cannot be parked."""
+        if not self.settings.waiting_room or self._stays:
+            return ""
+        packed = self.message.packed()
+        return packed if len(packed) <= LARGEST_PARKED else ""
+
+    @property
+    def _stays(self) -> bool:
+        return bool(self.task.request.is_eager or cannot_wait_in_queue(self.task.app, self.message))
+
+    def wait(self, outcome: Outcome) -> Outcome:
+        """End the delivery, the task being parked or back in its queue; where that is impossible,
+        wait here until admitted."""
+        while not outcome.admitted:
+            if outcome.verdict is Verdict.PARKED and outcome.wait_us < _NEAR_US:
+                ring()
+            if outcome.verdict in (Verdict.PARKED, Verdict.DUPLICATE):
+                quit_delivery(self.task, self.settings.waiting_state, outcome.wait_us / 1e6)
+            if not self._stays:
+                self._put_back(outcome)
+            time.sleep(min(outcome.wait_us / 1e6, 1.0))
+            outcome = self.ask()
+        return outcome
+
+    def _put_back(self, outcome: Outcome) -> None:
+        wait_us = min(outcome.wait_us - self.settings.lead_us, self.settings.horizon_us)
+        if outcome.verdict is Verdict.EXPIRES:
+            # It will not get its turn in time: Celery itself revokes it, when its time is over.
+            wait_us = (expires_in_us(self.task.request.expires) or 0) + 50_000
+        try:
+            put_back(self.task.app, self.message, max(0, wait_us) / 1e6, self.seen_us)
+        except Exception as error:
+            logger.debug("%s could not be put back, waits here: %r", self.message.id, error)
+            return
+        logger.debug("%s waits %.3f s", self.message.id, outcome.wait_us / 1e6)
+        quit_delivery(self.task, self.settings.waiting_state, outcome.wait_us / 1e6)
 
 
-def _wait(
-    task: Any, spends: Sequence[Spend], outcome: Outcome, settings: Settings, store: Store
-) -> Outcome:
-    """Put the task back and end the delivery; where that is impossible, wait here until admitted."""
-    message = Message.of(task)
-    stays = task.request.is_eager or cannot_wait_in_queue(task.app, message)
-    while not outcome.admitted:
-        if not stays:
-            _put_back(task, message, outcome, settings)
-        time.sleep(min(outcome.wait_us / 1e6, 1.0))
-        outcome = _ask(store, spends, task.request, outcome.first_seen_us, settings)
-    return outcome
+#: Lines whose last answer in this process was a denial: a guess, which saves a round trip.
+_busy: set[tuple[str, str]] = set()
+
+
+def _remember(line: tuple[str, str], *, busy: bool) -> None:
+    if not busy:
+        _busy.discard(line)
+    elif len(_busy) < 10_000:
+        _busy.add(line)
 
 
 def _start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
@@ -174,18 +248,3 @@ def _start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
 @functools.lru_cache(maxsize=8)
 def _punctuality(pid: int, store_id: int) -> Punctuality:
     return Punctuality()
-
-
-def _put_back(task: Any, message: Message, outcome: Outcome, settings: Settings) -> None:
-    wait_us = min(outcome.wait_us - settings.lead_us, settings.horizon_us)
-    if outcome.expires:
-        # It will not get its turn in time: Celery itself revokes it, when its time is over.
-        wait_us = (message.expires_in_us or 0) + 50_000
-    try:
-        put_back(task.app, message, max(0, wait_us) / 1e6, outcome.first_seen_us)
-    except Exception as error:
-        logger.debug("%s[%s] could not be re-queued, waits here: %r", task.name, message.id, error)
-        return
-    rank = max((one.rank for one in outcome.readings), default=0)
-    logger.debug("%s[%s] waits %.3f s, rank %d", task.name, message.id, outcome.wait_us / 1e6, rank)
-    quit_delivery(task, settings.waiting_state, outcome.wait_us / 1e6)

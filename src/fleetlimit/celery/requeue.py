@@ -7,18 +7,21 @@ signals, task-level defaults): the headers, properties and body are those that c
 
 from __future__ import annotations
 
+import base64
 import os
 import threading
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from celery.exceptions import Ignore, Retry
 from celery.utils.quorum_queues import detect_quorum_queues
 from celery.utils.time import maybe_iso8601
 from kombu import Exchange, pools
+from kombu.serialization import dumps as kombu_dumps
 from kombu.serialization import registry
 from kombu.transport.native_delayed_delivery import calculate_routing_key
+from kombu.utils import json
 
 from fleetlimit.errors import RateLimited
 from fleetlimit.limiter import Decision
@@ -27,11 +30,14 @@ __all__ = [
     "HEADER",
     "Message",
     "cannot_wait_in_queue",
+    "copy_of",
     "expires_in_us",
+    "let_go",
     "put_back",
     "quit_delivery",
     "restore",
     "seen_us",
+    "unpacked",
 ]
 
 #: The one header a waiting message carries; gone again before the body starts.
@@ -90,9 +96,14 @@ def seen_us(request: Any) -> int:
     return int((vars(request).get(HEADER) or {}).get("seen_us", 0))
 
 
-def expires_in_us(request: Any) -> int | None:
-    """Microseconds until Celery would revoke it, by this host's clock; None: never."""
-    expires = request.expires
+def copy_of(request: Any) -> str:
+    """The mark of the copy that the waiting room let go; '' if it does not come from there."""
+    return str((vars(request).get(HEADER) or {}).get("copy", ""))
+
+
+def expires_in_us(expires: Any) -> int | None:
+    """Microseconds until Celery would revoke a task with this `expires`, by this host's clock;
+    None: never."""
     if expires is None:
         return None
     at = maybe_iso8601(expires)
@@ -120,12 +131,11 @@ class Message:
     id: str
     headers: dict[str, Any]
     properties: dict[str, Any]
-    body: tuple[Any, Any, dict[str, Any]]
+    body: Any
     serializer: str
     exchange: str
     routing_key: str
     eta: Any
-    expires_in_us: int | None
 
     @classmethod
     def of(cls, task: Any) -> Message:
@@ -142,10 +152,9 @@ class Message:
             exchange=ours.get("exchange", route.get("exchange")) or "",
             routing_key=ours.get("routing_key", route.get("routing_key")) or "",
             eta=ours.get("eta", request.eta),
-            expires_in_us=expires_in_us(request),
         )
 
-    def waiting(self, countdown: float, seen_us: int) -> dict[str, Any]:
+    def waiting(self, seen_us: int, countdown: float = 0, copy: str = "") -> dict[str, Any]:
         """The headers while it waits."""
         eta = None
         if countdown > 0:
@@ -155,8 +164,31 @@ class Message:
             "exchange": self.exchange,
             "routing_key": self.routing_key,
             "eta": self.eta,
+            **({"copy": copy} if copy else {}),
         }
         return {**self.headers, "eta": eta, HEADER: ours}
+
+    def packed(self) -> str:
+        """As text, for the waiting room."""
+        content_type, encoding, data = kombu_dumps(self.body, serializer=self.serializer)
+        if isinstance(data, bytes):
+            data = base64.b64encode(data).decode()
+        text: str = json.dumps({**vars(self), "body": [content_type, encoding, data]})
+        return text
+
+
+def unpacked(text: str) -> Message:
+    """A message from the waiting room; its body stays serialized."""
+    fields = json.loads(text)
+    return Message(**{**fields, "body": Serialized(*fields["body"])})
+
+
+class Serialized(NamedTuple):
+    """A body as it travels: text, or bytes in base64 when the encoding says binary."""
+
+    content_type: str
+    content_encoding: str
+    data: str
 
 
 def _headers(fields: dict[str, Any]) -> dict[str, Any]:
@@ -181,24 +213,36 @@ def put_back(app: Any, message: Message, countdown: float, seen_us: int) -> None
 
     :raises Exception: whatever the broker's client raises, after two more tries.
     """
-    headers = message.waiting(countdown, seen_us)
-    compression = headers.pop("compression", None)
+    _publish(app, message, message.waiting(seen_us, countdown), countdown)
+
+
+def let_go(app: Any, message: Message, seen_us: int, copy: int) -> None:
+    """Publish a message from the waiting room to its own queue, at once. Errors as `put_back`."""
+    _publish(app, message, message.waiting(seen_us, copy=str(copy)), 0)
+
+
+def _publish(app: Any, message: Message, headers: dict[str, Any], countdown: float) -> None:
     exchange: Any = message.exchange
     routing_key = message.routing_key
     declare = _queues_on(app, exchange) if exchange else []
     if _delays_natively(app, exchange):
         exchange, routing_key, declare = _delayed(message, countdown)
+    body: Any = message.body
+    how: dict[str, Any] = {"serializer": message.serializer}
+    if isinstance(body, Serialized):
+        how = {"content_type": body.content_type, "content_encoding": body.content_encoding}
+        body = base64.b64decode(body.data) if body.content_encoding == "binary" else body.data
     with _producers(app).acquire(block=True, timeout=5) as producer:
         producer.publish(
-            message.body,
-            serializer=message.serializer,
-            compression=compression,
+            body,
+            compression=headers.pop("compression", None),
             headers=headers,
             exchange=exchange,
             routing_key=routing_key,
             declare=declare,
             retry=True,
             retry_policy=_RETRY_POLICY,
+            **how,
             **_properties(message),
         )
 
@@ -222,7 +266,7 @@ def _properties(message: Message) -> dict[str, Any]:
         if name not in _NOT_PROPERTIES and value is not None
     }
     if message.properties.get("expiration") is not None:
-        left = message.expires_in_us
+        left = expires_in_us(message.headers.get("expires"))
         ms = float(message.properties["expiration"])
         kept["expiration"] = ms / 1000 if left is None else max(0.0, left / 1e6)
     return kept

@@ -7,7 +7,8 @@ from typing import Any
 from celery import _state, bootsteps
 from kombu.utils.imports import symbol_by_name
 
-from fleetlimit.celery.config import limiter_of, settings_of
+from fleetlimit.celery.config import limiter_of, room_of, settings_of
+from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.task import install_all
 
 __all__ = ["connect"]
@@ -31,26 +32,25 @@ def _after_finalize(sender: Any, **_: Any) -> None:
     install_all(sender)
 
 
-class WorkerStep(bootsteps.Step):  # type: ignore[misc]  # Celery has no type hints
-    """Runs before the pool starts, in every kind of worker.
+class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no type hints
+    """Prepares every kind of worker before its pool starts, and runs its releaser after.
 
     :raises ConfigurationError: when there are limited tasks and no Redis, or a setting is wrong.
     """
 
     label = "fleetlimit"
+    requires = ("celery.worker.components:Pool",)  # a thread that runs when a pool forks is trouble
 
-    def __init__(self, worker: Any, **kwargs: Any) -> None:
-        super().__init__(worker, **kwargs)
+    def create(self, worker: Any) -> Releaser | None:
         limited = install_all(worker.app)
         if not limited:
-            return
+            return None
         settings_of(worker.app)
         limiter_of(worker.app)
         for task in limited:
             task.Request = _request_class(symbol_by_name(task.Request))
-
-    def include(self, parent: Any) -> bool:
-        return False  # nothing to start or stop: __init__ did it
+        room = room_of(worker.app)
+        return Releaser(worker.app, room) if room else None
 
 
 def _request_class(base: Any) -> Any:

@@ -1,18 +1,22 @@
-"""What a store must do: seven verbs, all atomic, all in whole microseconds of the store's clock."""
+"""What a store must do: nine verbs, all atomic, all in whole microseconds of the store's clock."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Protocol
 
-from fleetlimit.gcra import State, clamped, look, spend, to_us
+from fleetlimit.gcra import Rule, State, clamped, look, spend, to_us
 from fleetlimit.limit import RateLimit
 
-__all__ = ["Outcome", "Reading", "Spend", "Store", "Ticket", "read"]
+__all__ = ["Outcome", "Override", "Reading", "Spend", "Store", "Ticket", "Verdict", "read"]
 
 #: A cell that has stood ready for so long goes to whoever asks, in the line or not.
 IDLE_US = 5_000
+#: A cell still free so shortly before it falls due goes to whoever can sleep until then: turns are
+#: taken well ahead, so it belongs to one who is late, or to nobody.
+FREE_US = 20_000
 #: A newcomer sleeps in place for this part of what a woken task may (1/5 of 0.25 s: about where a
 #: sleep costs less than going back into the queue). More would fill the pool with sleepers.
 NEWCOMER_SHARE = 5
@@ -41,6 +45,9 @@ class Ticket:
     :param horizon_us: the caller comes back after this at the latest.
     :param grace_us: how late it may come before its place is free.
     :param expires_in_us: after this it will not want to run; None: never.
+    :param copy: the mark of the copy that a room let go; '' if it comes from elsewhere.
+    :param message: what to park if the turn is further away than `park_after_us`; '' for nothing.
+    :param lead_us: how long before its turn a parked task is let go.
     """
 
     id: str
@@ -49,6 +56,10 @@ class Ticket:
     horizon_us: int = 900_000_000
     grace_us: int = 10_000_000
     expires_in_us: int | None = None
+    copy: str = ""
+    message: str = ""
+    park_after_us: int = 250_000
+    lead_us: int = 150_000
 
 
 @dataclass(frozen=True)
@@ -74,9 +85,10 @@ def read(
     wait_us: int = 0,
     rank: int = 0,
     waiting: int = 0,
+    rule: Rule | None = None,
 ) -> Reading:
     """Complete a reading from what the store found. `sleep_us` is None if nothing was spent."""
-    rule = asked.limit.rule
+    rule = rule or asked.limit.rule
     former = state = clamped(former, now_us, rule)
     ahead = look(former, now_us, rule, asked.cost).ahead
     if sleep_us is not None:
@@ -93,21 +105,45 @@ def read(
     )
 
 
+class Verdict(IntEnum):
+    """What became of a request."""
+
+    ADMITTED = 1
+    DENIED = 0
+    #: Denied, and its message lies in the waiting room.
+    PARKED = 2
+    #: Denied, and took no place, for it would expire before its turn.
+    EXPIRES = -1
+    #: Another copy of this message has started: this one is one too many.
+    DUPLICATE = -2
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The verdict over all limits asked.
 
-    `now_us` is the store's clock. `wait_us` > 0 if and only if denied. `sleep_us`: an admitted caller starts after this.
-    `expires`: denied, and took no place, for it would expire before its turn.
+    `wait_us` > 0 if denied. `sleep_us`: an admitted caller starts after this. `now_us`: the store's
+    clock.
     """
 
-    admitted: bool
+    verdict: Verdict
     wait_us: int
     sleep_us: int
     first_seen_us: int
-    expires: bool
     now_us: int
     readings: tuple[Reading, ...]
+
+    @property
+    def admitted(self) -> bool:
+        return self.verdict is Verdict.ADMITTED
+
+
+@dataclass(frozen=True)
+class Override:
+    """What is in force in place of a limit's own numbers. `rule` None: these."""
+
+    rule: Rule | None = None
+    pause_until_us: int = 0
 
 
 class Store(Protocol):
@@ -125,6 +161,15 @@ class Store(Protocol):
 
     def delay(self, spends: Sequence[Spend], late_us: int) -> None:
         """An admitted run started so much late: move the cells not yet handed out by as much."""
+
+    def override(self, name: str) -> Override:
+        """What is in force for a limit, beside its own numbers."""
+
+    def set_override(self, name: str, override: Override) -> None:
+        """Change it, for all keys, at once."""
+
+    def now_us(self) -> int:
+        """The store's clock."""
 
     def reset(self, limit: RateLimit, key: str = "") -> None:
         """Make the bucket full again. Those who wait keep their places."""

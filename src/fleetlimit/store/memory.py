@@ -12,17 +12,20 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from fleetlimit.gcra import Look, State, clamped, delay, give_back, look, spend, to_us
+from fleetlimit.gcra import Look, Rule, State, clamped, delay, give_back, look, spend, to_us
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import (
+    FREE_US,
     IDLE_US,
     NEWCOMER_SHARE,
     PASS_US,
     PURGE,
     Outcome,
+    Override,
     Reading,
     Spend,
     Ticket,
+    Verdict,
     read,
 )
 
@@ -81,6 +84,7 @@ class _Look:
     seen: int
     at: Look
     rank: int
+    rule: Rule
     blocked: bool
     wait_us: int
     former: State | None
@@ -95,6 +99,7 @@ class MemoryStore:
     def __init__(self, clock: Callable[[], int] = lambda: time.monotonic_ns() // 1000) -> None:
         self._clock = clock
         self._lines: dict[tuple[str, str], _Line] = {}
+        self._overrides: dict[str, Override] = {}
         self._lock = threading.Lock()
         self._sweep_at = 1024
 
@@ -122,11 +127,22 @@ class MemoryStore:
             now = self._clock()
             for one in spends:
                 line = self._line(one.limit, one.key)
-                line.state = delay(line.state, now, one.limit.rule, late_us)
+                line.state = delay(
+                    line.state, now, self.override(one.limit.name).rule or one.limit.rule, late_us
+                )
 
     def reset(self, limit: RateLimit, key: str = "") -> None:
         with self._lock:
             self._line(limit, key).state = None
+
+    def override(self, name: str) -> Override:
+        return self._overrides.get(name, Override())
+
+    def set_override(self, name: str, override: Override) -> None:
+        self._overrides[name] = override
+
+    def now_us(self) -> int:
+        return self._clock()
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -143,7 +159,8 @@ class MemoryStore:
         self._sweep_at = max(1024, 2 * len(self._lines))
 
     def _look(self, one: Spend, now: int, ticket: Ticket | None, *, write: bool) -> _Look:
-        line, rule = self._line(one.limit, one.key), one.limit.rule
+        line, override = self._line(one.limit, one.key), self.override(one.limit.name)
+        rule = override.rule or one.limit.rule
         seen = ticket.first_seen_us if ticket else 0
         max_sleep = ticket.max_sleep_us if ticket else 0
         rank = before = 0
@@ -157,21 +174,22 @@ class MemoryStore:
         state = clamped(line.state, now, rule)
         if write:
             line.state = state
-        at = look(state, now, rule, one.cost)
+        at = _paused(look(state, now, rule, one.cost), override, now, rule)
         if not seen:
             max_sleep //= NEWCOMER_SHARE
         turn = before * rule.emission
         passes = seen and turn <= PASS_US * rule.ticks_per_us
-        idle = at.idle is None or at.idle >= IDLE_US * rule.ticks_per_us
+        free = -min(FREE_US, max_sleep) if max_sleep else IDLE_US
+        idle = at.idle is None or at.idle >= free * rule.ticks_per_us
         blocked = at.lag > max_sleep * rule.ticks_per_us or (rank > 0 and not idle and not passes)
         wait = max(to_us(at.lag + turn, rule), 1)
-        return _Look(one, line, seen, at, rank, bool(blocked), wait if blocked else 0, state)
+        return _Look(one, line, seen, at, rank, rule, bool(blocked), wait if blocked else 0, state)
 
     def _answer(
         self, looks: list[_Look], now: int, ticket: Ticket | None, *, write: bool = True
     ) -> Outcome:
         wait = max(one.wait_us for one in looks)
-        sleep = 0 if wait else max(to_us(max(0, l.at.lag), l.spend.limit.rule) for l in looks)
+        sleep = 0 if wait else max(to_us(max(0, l.at.lag), l.rule) for l in looks)
         expires = bool(
             ticket and ticket.expires_in_us is not None and wait > max(ticket.expires_in_us, 0)
         )
@@ -189,19 +207,29 @@ class MemoryStore:
                 wait_us=one.wait_us,
                 rank=one.rank,
                 waiting=len(one.line.order),
+                rule=one.rule,
             )
             for one in looks
         )
-        return Outcome(not wait, wait, sleep, first_seen, expires, now, readings)
+        verdict = Verdict.EXPIRES if expires else Verdict.DENIED if wait else Verdict.ADMITTED
+        return Outcome(verdict, wait, sleep, first_seen, now, readings)
 
     def _write(
         self, one: _Look, now: int, ticket: Ticket | None, wait: int, sleep: int, expires: bool
     ) -> None:
-        line, rule = one.line, one.spend.limit.rule
+        line = one.line
         if not wait:
-            line.state = spend(now, one.at.ahead, rule, one.spend.cost, sleep)
+            line.state = spend(now, one.at.ahead, one.rule, one.spend.cost, sleep)
         if ticket and wait and one.blocked and not expires:
             deadline = now + min(wait, ticket.horizon_us) + ticket.grace_us
             line.join(ticket.id, one.seen or now, deadline, one.spend.cost)
         elif ticket:
             line.leave(ticket.id, one.spend.cost)
+
+
+def _paused(at: Look, override: Override, now: int, rule: Rule) -> Look:
+    pause = (override.pause_until_us - now) * rule.ticks_per_us
+    if pause <= 0:
+        return at
+    lag = max(at.lag, pause)
+    return Look(at.ahead, lag, -lag if at.idle is None else min(at.idle, -lag))

@@ -1,28 +1,34 @@
 """The store the fleet shares: Redis or Valkey, one atomic script call per decision.
 
-Keys: `fleetlimit:{name}` or `fleetlimit:{name:key}` (the state), then `:line` and `:due`. The braces
-keep one line in one slot of a Redis Cluster and spread the lines over its nodes.
+Keys: `fleetlimit:{name}` or `fleetlimit:{name:key}` (the state), and the same with a suffix for the
+line (see `lua/line.lua`); `fleetlimit:{name}:override`; `fleetlimit:rooms`. The braces keep one line in
+one slot of a Redis Cluster and spread the lines over its nodes.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from redis import RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
 from fleetlimit.errors import StateError, StoreUnavailable
-from fleetlimit.gcra import State, decide
+from fleetlimit.gcra import Rule, State, decide
 from fleetlimit.limit import RateLimit
-from fleetlimit.store.base import Outcome, Reading, Spend, Ticket, read
+from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Verdict, read
 from fleetlimit.store.connection import Connection
 from fleetlimit.store.scripts import script
 
-__all__ = ["RedisStore"]
+__all__ = ["ROOMS", "RedisStore", "line_keys", "override_key", "state_key", "translated"]
 
-_FAST, _PER_LIMIT = 3, 6  # integers in a short reply, and for each limit in a long one
+#: The index of rooms: which lines have parked tasks, and when to visit them.
+ROOMS = "fleetlimit:rooms"
+
+_FAST, _PER_LIMIT = 3, 9  # integers in a short reply, and for each limit in a long one
 
 
 class RedisStore:
@@ -35,14 +41,17 @@ class RedisStore:
     def __init__(self, source: Any, *, clock: Callable[[], int] | None = None) -> None:
         self.connection = source if isinstance(source, Connection) else Connection(source)
         self._clock = clock
+        self._overrides: dict[
+            str, tuple[float, str]
+        ] = {}  # on a Cluster: read at most once a second
 
     def acquire(self, spends: Sequence[Spend], ticket: Ticket | None = None) -> Outcome:
-        if self._cluster and len(spends) > 1:
+        if self.is_cluster and len(spends) > 1:
             return self._one_by_one(spends, ticket)
         return self._ask(spends, ticket)
 
     def peek(self, spends: Sequence[Spend]) -> Outcome:
-        if self._cluster:
+        if self.is_cluster:
             return _merged([self._ask([one], None, look_only=True) for one in spends])
         return self._ask(spends, None, look_only=True)
 
@@ -52,53 +61,107 @@ class RedisStore:
         former = reading.former or State(0)
         args = [reading.spent.tat_us, reading.spent.tat_ticks]
         args += [former.tat_us, former.tat_ticks, former.ahead_us]
-        keys = _keys(spend.limit, spend.key)
-        return bool(self._run("give_back", keys[:1], [self._now(), *args]))
+        state = state_key(spend.limit.name, spend.key)
+        return bool(self.run("give_back", [state], [self.now(), *args]))
 
     def delay(self, spends: Sequence[Spend], late_us: int) -> None:
-        together = [[one] for one in spends] if self._cluster else [spends]
+        together = [[one] for one in spends] if self.is_cluster else [spends]
         for group in together:
-            args: list[str | int] = [self._now()]
+            args: list[str | int] = [self.now()]
             for one in group:
                 args += [late_us, one.limit.rule.ticks_per_us, one.limit.rule.capacity]
-            self._run("delay", [_keys(one.limit, one.key)[0] for one in group], args)
+            self.run("delay", [state_key(one.limit.name, one.key) for one in group], args)
 
     def reset(self, limit: RateLimit, key: str = "") -> None:
-        self._run("reset", _keys(limit, key), [])
+        self.run("reset", line_keys(state_key(limit.name, key)), [])
+
+    def override(self, name: str) -> Override:
+        with translated([override_key(name)]):
+            stored = self.connection.client.get(override_key(name))
+        if not stored:
+            return Override()
+        text = stored.decode() if isinstance(stored, bytes) else stored
+        emission, ticks, capacity, until = map(int, text.split(":"))
+        return Override(Rule(emission, ticks, capacity) if emission else None, until)
+
+    def set_override(self, name: str, override: Override) -> None:
+        key, rule = override_key(name), override.rule or Rule(0, 0, 0)
+        value = f"{rule.emission}:{rule.ticks_per_us}:{rule.capacity}:{override.pause_until_us}"
+        with translated([key]):
+            if override.rule:
+                self.connection.client.set(key, value)
+            elif (left_us := override.pause_until_us - self.now_us()) > 0:
+                self.connection.client.set(key, value, px=left_us // 1000 + 1)
+            else:
+                self.connection.client.delete(key)
+
+    def now_us(self) -> int:
+        if self._clock:
+            return self._clock()
+        with translated([]):
+            seconds, micros = self.connection.client.time()
+        return int(seconds) * 1_000_000 + int(micros)
 
     def close(self) -> None:
         self.connection.close()
 
     @property
-    def _cluster(self) -> bool:
+    def is_cluster(self) -> bool:
         return isinstance(self.connection.client, RedisCluster)
 
-    def _now(self) -> str | int:
+    def now(self) -> str | int:
+        """What scripts take as the time: '' for the server's own."""
         return "" if self._clock is None else self._clock()
 
-    def _run(self, name: str, keys: list[str], args: Sequence[str | int]) -> Any:
-        with _translated(keys):
+    def run(self, name: str, keys: Sequence[str], args: Sequence[str | int]) -> Any:
+        """Run a script; the client's errors become ours."""
+        with translated(keys):
             return script(name)(self.connection.client, keys, args)
+
+    def given_override(self, name: str) -> str:
+        """On a Cluster the override lies in another slot than a line: it is read apart, at most once
+        a second. Elsewhere '': the script reads it, in the same call."""
+        if not self.is_cluster:
+            return ""
+        until, value = self._overrides.get(name, (0.0, ""))
+        if until < time.monotonic():
+            with translated([override_key(name)]):
+                stored = self.connection.client.get(override_key(name))
+            value = stored.decode() if isinstance(stored, bytes) else stored or "0:0:0:0"
+            self._overrides[name] = (time.monotonic() + 1, value)
+        return value
 
     def _ask(
         self, spends: Sequence[Spend], ticket: Ticket | None, *, look_only: bool = False
     ) -> Outcome:
-        keys = [key for one in spends for key in _keys(one.limit, one.key)]
-        args: list[str | int] = [self._now(), int(look_only), *_ticket_args(ticket)]
+        keys: list[str] = []
+        args: list[str | int] = [self.now(), "look" if look_only else "ask", len(spends)]
         for one in spends:
             rule = one.limit.rule
+            keys += line_keys(state_key(one.limit.name, one.key))
             args += [rule.emission, rule.ticks_per_us, rule.capacity, one.cost]
-        return _outcome(self._run("acquire", keys, args), spends, spent=not look_only)
+            args.append(self.given_override(one.limit.name))
+        if ticket and ticket.message and not self.is_cluster:
+            keys.append(ROOMS)  # on a Cluster it lies in another slot: see room.py
+        newcomer = not ticket or not (ticket.first_seen_us or ticket.copy)
+        if args[1] == "ask" and len(spends) == 1 and newcomer and args[4] == 1 and not args[7]:
+            args[1] = "fast"
+        reply = self.run("acquire", keys, args + _ticket_args(ticket))
+        outcome = _outcome(reply, spends, look_only)
+        if outcome.verdict is Verdict.PARKED and self.is_cluster and ticket:
+            # A crash just before this leaves the task in a room that nobody visits, until another
+            # one parks there: on a Cluster the two writes cannot be one.
+            visit = outcome.now_us + outcome.wait_us - ticket.lead_us
+            with translated([ROOMS]):
+                self.connection.client.zadd(ROOMS, {keys[0]: visit}, lt=True)
+        return outcome
 
     def _one_by_one(self, spends: Sequence[Spend], ticket: Ticket | None) -> Outcome:
         """Where keys live in different slots: one after the other, and what was taken is given
         back on a later denial. Nobody sleeps ahead here: the first limit's unit would start later
         than it was booked for."""
         if ticket:
-            ticket = Ticket(
-                ticket.id, ticket.first_seen_us, 0, ticket.horizon_us, ticket.grace_us,
-                ticket.expires_in_us,
-            )  # fmt: skip
+            ticket = replace(ticket, max_sleep_us=0)
         taken: list[Outcome] = []
         for one in spends:
             outcome = self._ask([one], ticket)
@@ -110,45 +173,60 @@ class RedisStore:
         return _merged(taken)
 
 
-def _keys(limit: RateLimit, key: str) -> list[str]:
-    tag = f"{limit.name}:{key}" if key else limit.name
-    return [f"fleetlimit:{{{tag}}}{suffix}" for suffix in ("", ":line", ":due")]
+def state_key(name: str, key: str = "") -> str:
+    """The key of a line's state; its other keys begin with it."""
+    return f"fleetlimit:{{{name}:{key}}}" if key else f"fleetlimit:{{{name}}}"
+
+
+def override_key(name: str) -> str:
+    return f"fleetlimit:{{{name}}}:override"
+
+
+def line_keys(state: str) -> list[str]:
+    """All keys of a line, in the order the scripts take them."""
+    name = state[len("fleetlimit:{") : -1].split(":", 1)[0]
+    suffixes = ("", ":line", ":due", ":room", ":claims", ":started")
+    return [*(state + suffix for suffix in suffixes), override_key(name)]
 
 
 def _ticket_args(ticket: Ticket | None) -> list[str | int]:
     if ticket is None:
-        return ["", 0, 0, 0, 0, -1]
+        return []
     expires = -1 if ticket.expires_in_us is None else max(0, ticket.expires_in_us)
     return [
         ticket.id, ticket.first_seen_us, ticket.max_sleep_us, ticket.horizon_us, ticket.grace_us,
-        expires,
+        expires, ticket.copy, ticket.message, ticket.park_after_us, ticket.lead_us,
     ]  # fmt: skip
 
 
-def _outcome(reply: list[int], spends: Sequence[Spend], *, spent: bool) -> Outcome:
+def _outcome(reply: list[int], spends: Sequence[Spend], look_only: bool) -> Outcome:
     if len(reply) == _FAST:
         admitted, now, tat = reply
         former = State(tat) if tat else None
-        verdict = decide(former, now, spends[0].limit.rule, spends[0].cost)
-        reading = read(
-            spends[0], now, former, sleep_us=0 if admitted else None, wait_us=verdict.wait_us
-        )
-        return Outcome(bool(admitted), verdict.wait_us, 0, 0, False, now, (reading,))
-    answer, pause, now, first_seen = reply[:4]
-    sleep = pause if answer == 1 and spent else None
+        wait = decide(former, now, spends[0].limit.rule, spends[0].cost).wait_us
+        reading = read(spends[0], now, former, sleep_us=0 if admitted else None, wait_us=wait)
+        return Outcome(Verdict(admitted), wait, 0, 0, now, (reading,))
+    verdict, (pause, now, first_seen) = Verdict(reply[0]), reply[1:4]
+    admitted = verdict is Verdict.ADMITTED
     rows = (reply[at : at + _PER_LIMIT] for at in range(4, len(reply), _PER_LIMIT))
     readings = []
-    for one, (wait, rank, waiting, *found) in zip(spends, rows, strict=True):
-        former = State(*found) if found[0] else None
-        readings.append(
-            read(one, now, former, sleep_us=sleep, wait_us=wait, rank=rank, waiting=waiting)
+    for one, (wait, rank, waiting, tat, ticks, ahead, *rule) in zip(spends, rows, strict=True):
+        reading = read(
+            one,
+            now,
+            State(tat, ticks, ahead) if tat else None,
+            sleep_us=pause if admitted and not look_only else None,
+            wait_us=wait,
+            rank=rank,
+            waiting=waiting,
+            rule=Rule(*rule),
         )
+        readings.append(reading)
     return Outcome(
-        admitted=answer == 1,
-        wait_us=0 if answer == 1 else pause,
-        sleep_us=sleep or 0,
+        verdict,
+        wait_us=0 if admitted else pause,
+        sleep_us=pause if admitted and not look_only else 0,
         first_seen_us=first_seen,
-        expires=answer == -1,
         now_us=now,
         readings=tuple(readings),
     )
@@ -157,18 +235,17 @@ def _outcome(reply: list[int], spends: Sequence[Spend], *, spent: bool) -> Outco
 def _merged(outcomes: list[Outcome]) -> Outcome:
     last = outcomes[-1]
     return Outcome(
-        admitted=all(one.admitted for one in outcomes),
+        verdict=next((one.verdict for one in outcomes if not one.admitted), Verdict.ADMITTED),
         wait_us=max(one.wait_us for one in outcomes),
         sleep_us=0,
         first_seen_us=last.first_seen_us,
-        expires=any(one.expires for one in outcomes),
         now_us=last.now_us,
         readings=tuple(reading for one in outcomes for reading in one.readings),
     )
 
 
 @contextmanager
-def _translated(keys: Sequence[str]) -> Iterator[None]:
+def translated(keys: Sequence[str]) -> Iterator[None]:
     """The one place where the client's errors become ours."""
     try:
         yield

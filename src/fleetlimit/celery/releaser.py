@@ -1,0 +1,111 @@
+"""Lets parked tasks go when their turn comes: a thread in each worker's main process.
+
+Nobody is elected. A releaser that finds nothing to do although something was due (another one was
+faster) looks less often, up to once a second; one that finds work looks again when the next is due.
+So one or two do the work, and the others notice within a second when they are gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import select
+import threading
+from typing import Any
+
+from celery.utils.log import get_logger
+
+from fleetlimit.celery.config import settings_of
+from fleetlimit.celery.requeue import let_go, unpacked
+from fleetlimit.errors import FleetlimitError
+from fleetlimit.store.room import Released, Room
+
+__all__ = ["Releaser", "ring"]
+
+logger = get_logger(__name__)
+
+#: Seconds between two looks: at most, and at least (what is due within it goes in one batch).
+SLOWEST, FASTEST = 1.0, 0.03
+
+
+#: Where a pool process says that it parked a task whose turn is near.
+_bell: tuple[int, int] | None = None
+
+
+def ring() -> None:
+    """Wake this worker's releaser, from any of its processes."""
+    if _bell:
+        with contextlib.suppress(OSError):  # full: it wakes anyway
+            os.write(_bell[1], b"!")
+
+
+class Releaser:
+    """Made before the pool forks, so that its processes know the bell; started after."""
+
+    def __init__(self, app: Any, room: Room) -> None:
+        global _bell
+        self._app, self._room = app, room
+        self._lead_us = settings_of(app).lead_us
+        self._stopped = False
+        self._expected_us = 0
+        _bell = self._bell = os.pipe()
+        for end in self._bell:
+            os.set_blocking(end, False)
+        self._thread = threading.Thread(target=self._run, name="fleetlimit-releaser", daemon=True)
+
+    def start(self, *_: Any) -> None:
+        self._thread.start()
+
+    def stop(self, *_: Any) -> None:
+        self._stopped = True
+        ring()
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        pause = SLOWEST
+        while not self._stopped:
+            if select.select([self._bell[0]], [], [], pause)[0]:
+                os.read(self._bell[0], 4096)
+            try:
+                pause = self.look(pause)
+            except FleetlimitError as error:
+                logger.debug("waiting room: %s", error)
+                pause = SLOWEST
+            except Exception:
+                logger.exception("waiting room: unexpected; tries again")
+                pause = SLOWEST
+
+    def look(self, pause: float) -> float:
+        """Let go what is due; seconds until the next look."""
+        due = self._room.due_lines()
+        # Was it done by another one, before we came?
+        lost = bool(self._expected_us) and due.next_us > self._expected_us
+        next_us = due.next_us if not due.lines else 0
+        for line in due.lines:
+            released = self._room.release(line, self._lead_us)
+            self._publish(line, released)
+            lost = lost and not released.messages
+            if released.next_us:
+                next_us = min(next_us or released.next_us, released.next_us)
+        self._expected_us = next_us
+        if not next_us:
+            return SLOWEST
+        sleep = max((next_us - due.now_us) / 1e6, FASTEST)
+        if lost:
+            sleep = max(sleep, min(2 * pause, SLOWEST) * random.uniform(0.7, 1.0))
+        return min(sleep, SLOWEST)
+
+    def _publish(self, line: str, released: Released) -> None:
+        done = []
+        for id, seen_us, text in released.messages:
+            try:
+                let_go(self._app, unpacked(text), seen_us, released.copy)
+            except (
+                Exception
+            ) as error:  # the broker's own; the claim runs out, and it is tried again
+                logger.debug("%s could not be let go: %r", id, error)
+                break
+            done.append(id)
+        if done:
+            self._room.confirm(line, released.copy, done)
