@@ -4,9 +4,9 @@
 -- ARGV  1 now_us ('' = the server's clock)   2 'ask', 'look' (write nothing) or 'fast' (see fast.lua)
 --       3 number of limits n   then per limit: emission (ticks), ticks per us, capacity (ticks),
 --       cost (units), override ('' = read the key)
---       then, for who may wait: task id, first_seen_us (0 = fresh), max_sleep_us (a newcomer: a fifth
---       of it), horizon_us, grace_us, expires_in_us (-1 = never), copy ('' = not let go from a room),
---       message to park ('' = none), park_after_us, lead_us
+--       then, for who may wait: task id, first_seen_us (0 = fresh), copy ('' = not let go from a room),
+--       message to park ('' = none), and in one text, parted by spaces: max_sleep_us (a newcomer: a
+--       fifth of it), horizon_us, grace_us, expires_in_us (-1 = never), park_after_us, lead_us
 -- Reply integers: three (see fast.lua), or verdict (1 admitted, 0 denied, 2 denied and parked, -1 would
 --       expire before its turn: no place, -2 another copy has started), wait_us or (admitted) sleep_us,
 --       now_us, first_seen_us, then per limit: wait_us, rank, waiting, the former tat_us (0 = none),
@@ -14,11 +14,13 @@
 -- Keeps invariants 1 to 4 of gcra.py; a denial writes its ticket, and clamps a state that no
 -- honest history left.
 local n, at = tonumber(ARGV[3]), 5 * ARGV[3] + 3
-local ask = { id = ARGV[at + 1] or '', copy = ARGV[at + 7] or '', message = ARGV[at + 8] or '' }
+local ask = { id = ARGV[at + 1] or '', first_seen = tonumber(ARGV[at + 2] or 0) }
+ask.copy, ask.message = ARGV[at + 3] or '', ARGV[at + 4] or ''
 ask.now, ask.slack = clock(ARGV[1])
 ask.look_only = ARGV[2] == 'look'
-for i, name in ipairs({ 'first_seen', 'max_sleep', 'horizon', 'grace', 'expires_in' }) do
-  ask[name] = tonumber(ARGV[at + 1 + i] or 0)
+local number = string.gmatch(ARGV[at + 5] or '0 0 0 -1 0 0', '%S+')
+for _, name in ipairs({ 'max_sleep', 'horizon', 'grace', 'expires_in', 'park_after', 'lead' }) do
+  ask[name] = tonumber(number())
 end
 ask.verdict, ask.wait, ask.sleep = 1, 0, 0
 
@@ -35,7 +37,7 @@ if ask.verdict == 1 and ask.last then
   ask.verdict = 0
   if ask.id ~= '' then
     if ask.first_seen == 0 then ask.first_seen = known < math.huge and known or ask.now end
-    if ask.message ~= '' and ask.wait > tonumber(ARGV[at + 9]) then ask.verdict = 2 end
+    if ask.message ~= '' and ask.wait > ask.park_after then ask.verdict = 2 end
     if ask.expires_in >= 0 and ask.wait > ask.expires_in then ask.verdict = -1 end
   end
 end
@@ -49,7 +51,7 @@ for _, l in ipairs(limits) do
 end
 if ask.verdict == 2 and #KEYS > 7 * n then
   -- when to visit this line: at its head's turn (known already), at the latest at this task's
-  local index, visit_at = KEYS[7 * n + 1], ask.now + ask.wait - tonumber(ARGV[at + 10])
+  local index, visit_at = KEYS[7 * n + 1], ask.now + ask.wait - ask.lead
   local known_at = tonumber(redis.call('ZSCORE', index, ask.last.state))
   if not known_at or visit_at < known_at then
     redis.call('ZADD', index, text(visit_at), ask.last.state)

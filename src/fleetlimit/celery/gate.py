@@ -8,8 +8,9 @@ import inspect
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from celery import _state
@@ -66,6 +67,19 @@ class Plan:
     bindings: tuple[Binding, ...]
     signature: inspect.Signature
 
+    def spends(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Spend]:
+        """What a call asks for. Errors as `Binding.spend`."""
+        if self._same is not None:
+            return self._same
+        return merged([one.spend(self.signature, args, kwargs) for one in self.bindings])
+
+    @cached_property
+    def _same(self) -> list[Spend] | None:
+        """What every call asks for, where no key or cost depends on its arguments."""
+        if any(one.key is not None or not isinstance(one.cost, int) for one in self.bindings):
+            return None
+        return merged([one.spend(self.signature, (), {}) for one in self.bindings])
+
 
 def mark_of(function: Any) -> Any:
     return getattr(function, MARK, None)
@@ -121,7 +135,7 @@ def _unplanned(task: Any, mark: Mark | None) -> Plan:
 def _pass(task: Any, plan: Plan, settings: Settings) -> None:
     request = task.request
     args, kwargs = request.args or (), request.kwargs or {}
-    spends = merged([one.spend(plan.signature, args, kwargs) for one in plan.bindings])
+    spends = plan.spends(args, kwargs)
     if not spends:
         return
     store = limiter_of(task.app).store
@@ -172,7 +186,7 @@ class _Delivery:
         except StoreUnavailable as error:
             logger.debug("%s waits: %s", request.id, error)
             wait_us = round(random.uniform(5, 15) * 1e6)
-            return Outcome(Verdict.DENIED, wait_us, 0, self.seen_us, 0, ())
+            return Outcome(Verdict.DENIED, wait_us, 0, self.seen_us, 0)
         _remember(self.line, busy=not outcome.admitted)
         self.seen_us = outcome.first_seen_us
         if (

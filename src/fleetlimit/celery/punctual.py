@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 __all__ = ["Punctuality"]
 
-_SAMPLES = 128
+_SAMPLES = 64
 #: More than this is no late start but a clock that stepped.
 _STEP_US = 1_000_000
 
@@ -26,14 +26,16 @@ class Punctuality:
     def __init__(self, clock: Callable[[], int] = lambda: time.monotonic_ns() // 1000) -> None:
         self.clock = clock
         self._offsets: deque[int] = deque(maxlen=_SAMPLES)
+        self._least = 0
 
     def due_us(self, server_now_us: int, sleep_us: int) -> int:
         """When an admission just answered should start, on this host's clock."""
         offset = self.clock() - server_now_us
-        if self._offsets and abs(offset - min(self._offsets)) > _STEP_US:
+        if self._offsets and abs(offset - self._least) > _STEP_US:
             self._offsets.clear()
         self._offsets.append(offset)
-        return server_now_us + sleep_us + min(self._offsets)
+        self._least = min(self._offsets)
+        return server_now_us + sleep_us + self._least
 
     def late_us(self, due_us: int) -> int:
         """How far past `due_us` it is; 0 if it is not, or if it is no delay but a clock's step."""

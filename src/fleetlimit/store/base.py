@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from typing import Protocol
 
 from fleetlimit.gcra import Rule, State, clamped, look, spend, to_us
@@ -118,12 +119,13 @@ class Verdict(IntEnum):
     DUPLICATE = -2
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Outcome:
     """The verdict over all limits asked.
 
     `wait_us` > 0 if denied. `sleep_us`: an admitted caller starts after this. `now_us`: the store's
-    clock.
+    clock. `readings`: one for each limit, computed when somebody looks (a worker that is admitted
+    does not).
     """
 
     verdict: Verdict
@@ -131,11 +133,22 @@ class Outcome:
     sleep_us: int
     first_seen_us: int
     now_us: int
-    readings: tuple[Reading, ...]
+    read: Callable[[], tuple[Reading, ...]] = field(default=tuple, repr=False)
+
+    @cached_property
+    def readings(self) -> tuple[Reading, ...]:
+        return self.read()
 
     @property
     def admitted(self) -> bool:
         return self.verdict is Verdict.ADMITTED
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Outcome) and self._facts() == other._facts()
+
+    def _facts(self) -> tuple[object, ...]:
+        times = (self.wait_us, self.sleep_us, self.first_seen_us, self.now_us)
+        return (self.verdict, *times, *self.readings)
 
 
 @dataclass(frozen=True)

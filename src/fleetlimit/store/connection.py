@@ -18,6 +18,8 @@ from fleetlimit.errors import ConfigurationError
 
 __all__ = ["Connection"]
 
+#: Before 5.3, redis-py wants to know what a connection is for.
+_COMMAND = ("EVALSHA",) if tuple(map(int, redis.__version__.split(".")[:2])) < (5, 3) else ()
 TIMEOUT_S = 0.25
 #: Callers beyond this many at once wait (up to the timeout) for a connection to come free.
 POOL_SIZE = 64
@@ -54,6 +56,19 @@ class Connection:
                     self._client = self._make()
                     self._pid = os.getpid()
         return self._client
+
+    def call(self, *command: str | int | bytes) -> Any:
+        """One command, sent once: whatever the client's own settings, nothing is replayed."""
+        client = self.client
+        if type(client) is not redis.Redis:
+            return client.execute_command(*command)
+        pool = client.connection_pool
+        connection: Any = pool.get_connection(*_COMMAND)
+        try:
+            connection.send_command(*command)
+            return connection.read_response()
+        finally:
+            pool.release(connection)
 
     def close(self) -> None:
         with self._lock:

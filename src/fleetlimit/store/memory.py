@@ -212,7 +212,7 @@ class MemoryStore:
             for one in looks
         )
         verdict = Verdict.EXPIRES if expires else Verdict.DENIED if wait else Verdict.ADMITTED
-        return Outcome(verdict, wait, sleep, first_seen, now, readings)
+        return Outcome(verdict, wait, sleep, first_seen, now, lambda: readings)
 
     def _write(
         self, one: _Look, now: int, ticket: Ticket | None, wait: int, sleep: int, expires: bool

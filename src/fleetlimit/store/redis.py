@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 from redis import RedisCluster
 from redis.exceptions import RedisError, ResponseError
@@ -23,7 +24,9 @@ from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Ver
 from fleetlimit.store.connection import Connection
 from fleetlimit.store.scripts import script
 
-__all__ = ["ROOMS", "RedisStore", "line_keys", "override_key", "state_key", "translated"]
+__all__ = ["ROOMS", "RedisStore", "line_keys", "override_key", "state_key", "text", "translated"]
+
+Arg: TypeAlias = "str | int | bytes"
 
 #: The index of rooms: which lines have parked tasks, and when to visit them.
 ROOMS = "fleetlimit:rooms"
@@ -80,8 +83,7 @@ class RedisStore:
             stored = self.connection.client.get(override_key(name))
         if not stored:
             return Override()
-        text = stored.decode() if isinstance(stored, bytes) else stored
-        emission, ticks, capacity, until = map(int, text.split(":"))
+        emission, ticks, capacity, until = map(int, text(stored).split(":"))
         return Override(Rule(emission, ticks, capacity) if emission else None, until)
 
     def set_override(self, name: str, override: Override) -> None:
@@ -113,10 +115,12 @@ class RedisStore:
         """What scripts take as the time: '' for the server's own."""
         return "" if self._clock is None else self._clock()
 
-    def run(self, name: str, keys: Sequence[str], args: Sequence[str | int]) -> Any:
+    def run(self, name: str, keys: Sequence[str | bytes], args: Sequence[Arg]) -> Any:
         """Run a script; the client's errors become ours."""
-        with translated(keys):
-            return script(name)(self.connection.client, keys, args)
+        try:
+            return script(name)(self.connection, keys, args)
+        except RedisError as error:
+            raise _ours(error, keys) from error
 
     def given_override(self, name: str) -> str:
         """On a Cluster the override lies in another slot than a line: it is read apart, at most once
@@ -127,27 +131,27 @@ class RedisStore:
         if until < time.monotonic():
             with translated([override_key(name)]):
                 stored = self.connection.client.get(override_key(name))
-            value = stored.decode() if isinstance(stored, bytes) else stored or "0:0:0:0"
+            value = text(stored) if stored else "0:0:0:0"
             self._overrides[name] = (time.monotonic() + 1, value)
         return value
 
     def _ask(
         self, spends: Sequence[Spend], ticket: Ticket | None, *, look_only: bool = False
     ) -> Outcome:
-        keys: list[str] = []
-        args: list[str | int] = [self.now(), "look" if look_only else "ask", len(spends)]
+        keys: list[str | bytes] = []
+        args: list[Arg] = [self.now(), b"look" if look_only else b"ask", len(spends)]
         for one in spends:
-            rule = one.limit.rule
-            keys += line_keys(state_key(one.limit.name, one.key))
-            args += [rule.emission, rule.ticks_per_us, rule.capacity, one.cost]
-            args.append(self.given_override(one.limit.name))
+            keys += _encoded_keys(one.limit.name, one.key)
+            args += _encoded_rule(one.limit)
+            args += (one.cost, self.given_override(one.limit.name))
         if ticket and ticket.message and not self.is_cluster:
-            keys.append(ROOMS)  # on a Cluster it lies in another slot: see room.py
+            keys.append(ROOMS)  # on a Cluster it lies in another slot: see below
+        if ticket:
+            args += _ticket_args(ticket)
         newcomer = not ticket or not (ticket.first_seen_us or ticket.copy)
-        if args[1] == "ask" and len(spends) == 1 and newcomer and args[4] == 1 and not args[7]:
-            args[1] = "fast"
-        reply = self.run("acquire", keys, args + _ticket_args(ticket))
-        outcome = _outcome(reply, spends, look_only)
+        if len(spends) == 1 and newcomer and not (look_only or args[7]):
+            args[1] = b"fast" if spends[0].limit.rule.ticks_per_us == 1 else b"ask"
+        outcome = _outcome(self.run("acquire", keys, args), spends, look_only)
         if outcome.verdict is Verdict.PARKED and self.is_cluster and ticket:
             # A crash just before this leaves the task in a room that nobody visits, until another
             # one parks there: on a Cluster the two writes cannot be one.
@@ -173,6 +177,11 @@ class RedisStore:
         return _merged(taken)
 
 
+def text(value: str | bytes) -> str:
+    """A reply as text, whether or not the client decodes."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
 def state_key(name: str, key: str = "") -> str:
     """The key of a line's state; its other keys begin with it."""
     return f"fleetlimit:{{{name}:{key}}}" if key else f"fleetlimit:{{{name}}}"
@@ -189,46 +198,58 @@ def line_keys(state: str) -> list[str]:
     return [*(state + suffix for suffix in suffixes), override_key(name)]
 
 
-def _ticket_args(ticket: Ticket | None) -> list[str | int]:
-    if ticket is None:
-        return []
+@lru_cache(maxsize=4096)
+def _encoded_keys(name: str, key: str) -> tuple[bytes, ...]:
+    return tuple(one.encode() for one in line_keys(state_key(name, key)))
+
+
+@lru_cache(maxsize=1024)
+def _encoded_rule(limit: RateLimit) -> tuple[bytes, ...]:
+    rule = limit.rule
+    return tuple(b"%d" % one for one in (rule.emission, rule.ticks_per_us, rule.capacity))
+
+
+def _ticket_args(ticket: Ticket) -> list[Arg]:
     expires = -1 if ticket.expires_in_us is None else max(0, ticket.expires_in_us)
-    return [
-        ticket.id, ticket.first_seen_us, ticket.max_sleep_us, ticket.horizon_us, ticket.grace_us,
-        expires, ticket.copy, ticket.message, ticket.park_after_us, ticket.lead_us,
-    ]  # fmt: skip
+    numbers = (
+        f"{ticket.max_sleep_us} {ticket.horizon_us} {ticket.grace_us} {expires} "
+        f"{ticket.park_after_us} {ticket.lead_us}"
+    )
+    return [ticket.id, ticket.first_seen_us, ticket.copy, ticket.message, numbers]
 
 
 def _outcome(reply: list[int], spends: Sequence[Spend], look_only: bool) -> Outcome:
     if len(reply) == _FAST:
         admitted, now, tat = reply
         former = State(tat) if tat else None
-        wait = decide(former, now, spends[0].limit.rule, spends[0].cost).wait_us
-        reading = read(spends[0], now, former, sleep_us=0 if admitted else None, wait_us=wait)
-        return Outcome(Verdict(admitted), wait, 0, 0, now, (reading,))
+        wait = 0 if admitted else decide(former, now, spends[0].limit.rule, spends[0].cost).wait_us
+        return Outcome(
+            Verdict(admitted), wait, 0, 0, now,
+            lambda: (read(spends[0], now, former, sleep_us=None if wait else 0, wait_us=wait),),
+        )  # fmt: skip
     verdict, (pause, now, first_seen) = Verdict(reply[0]), reply[1:4]
     admitted = verdict is Verdict.ADMITTED
+    sleep = pause if admitted and not look_only else 0
+    return Outcome(
+        verdict, 0 if admitted else pause, sleep, first_seen, now,
+        lambda: _readings(reply, spends, sleep if admitted and not look_only else None),
+    )  # fmt: skip
+
+
+def _readings(reply: list[int], spends: Sequence[Spend], sleep: int | None) -> tuple[Reading, ...]:
     rows = (reply[at : at + _PER_LIMIT] for at in range(4, len(reply), _PER_LIMIT))
-    readings = []
-    for one, (wait, rank, waiting, tat, ticks, ahead, *rule) in zip(spends, rows, strict=True):
-        reading = read(
+    return tuple(
+        read(
             one,
-            now,
+            reply[2],
             State(tat, ticks, ahead) if tat else None,
-            sleep_us=pause if admitted and not look_only else None,
+            sleep_us=sleep,
             wait_us=wait,
             rank=rank,
             waiting=waiting,
             rule=Rule(*rule),
         )
-        readings.append(reading)
-    return Outcome(
-        verdict,
-        wait_us=0 if admitted else pause,
-        sleep_us=pause if admitted and not look_only else 0,
-        first_seen_us=first_seen,
-        now_us=now,
-        readings=tuple(readings),
+        for one, (wait, rank, waiting, tat, ticks, ahead, *rule) in zip(spends, rows, strict=True)
     )
 
 
@@ -240,19 +261,23 @@ def _merged(outcomes: list[Outcome]) -> Outcome:
         sleep_us=0,
         first_seen_us=last.first_seen_us,
         now_us=last.now_us,
-        readings=tuple(reading for one in outcomes for reading in one.readings),
+        read=lambda: tuple(reading for one in outcomes for reading in one.readings),
     )
 
 
 @contextmanager
-def translated(keys: Sequence[str]) -> Iterator[None]:
-    """The one place where the client's errors become ours."""
+def translated(keys: Sequence[str | bytes]) -> Iterator[None]:
+    """The client's errors become ours."""
     try:
         yield
-    except ResponseError as error:
-        text = str(error)
-        if "FLEETLIMIT" in text or "WRONGTYPE" in text:
-            raise StateError(f"foreign data at {', '.join(keys)}: {text}") from error
-        raise StoreUnavailable(f"Redis refused: {text}") from error
     except RedisError as error:
-        raise StoreUnavailable(f"no answer from Redis: {error}") from error
+        raise _ours(error, keys) from error
+
+
+def _ours(error: RedisError, keys: Sequence[str | bytes]) -> StateError | StoreUnavailable:
+    said = str(error)
+    if isinstance(error, ResponseError):
+        if "FLEETLIMIT" in said or "WRONGTYPE" in said:
+            return StateError(f"foreign data at {', '.join(map(text, keys))}: {said}")
+        return StoreUnavailable(f"Redis refused: {said}")
+    return StoreUnavailable(f"no answer from Redis: {said}")

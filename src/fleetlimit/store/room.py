@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from fleetlimit.store.redis import ROOMS, RedisStore, line_keys, state_key, translated
+from fleetlimit.store.redis import ROOMS, RedisStore, line_keys, state_key, text, translated
 
 __all__ = ["Due", "Released", "Room", "Status"]
 
@@ -65,7 +64,7 @@ class Room:
 
     def due_lines(self) -> Due:
         now, next_us, *lines = self._store.run("due", [ROOMS], [self._store.now(), LINES])
-        return Due(now, next_us, tuple(_text(line) for line in lines))
+        return Due(now, next_us, tuple(text(line) for line in lines))
 
     def release(self, line: str, lead_us: int) -> Released:
         """Claim what is due in a line, `lead_us` before its turn."""
@@ -80,7 +79,8 @@ class Room:
             self._visit(line, next_us or copy + 60_000_000)
         ids, seen, texts = rest[::3], rest[1::3], rest[2::3]
         messages = [
-            (_text(id), int(at), _text(text)) for id, at, text in zip(ids, seen, texts, strict=True)
+            (text(id), int(at), text(message))
+            for id, at, message in zip(ids, seen, texts, strict=True)
         ]
         return Released(copy, next_us, messages)
 
@@ -95,7 +95,7 @@ class Room:
         own = (state_key(name), state_key(name)[:-1] + ":")
         with translated([ROOMS]):
             for line, _ in client.zscan_iter(ROOMS):
-                if _text(line) == own[0] or _text(line).startswith(own[1]):
+                if text(line) == own[0] or text(line).startswith(own[1]):
                     client.zadd(ROOMS, {line: 0}, xx=True)
 
     def status(self, name: str, key: str = "") -> Status:
@@ -114,7 +114,7 @@ class Room:
         """Ids of parked tasks, the first in line first."""
         client, keys = self._store.connection.client, line_keys(state_key(name, key))
         with translated(keys):
-            ids = [_text(one) for one in client.zrange(keys[1], 0, most - 1)]
+            ids = [text(one) for one in client.zrange(keys[1], 0, most - 1)]
             return [id for id in ids if client.hexists(keys[3], id)]
 
     def cancel(self, name: str, id: str, key: str = "") -> bool:
@@ -129,7 +129,3 @@ class Room:
     def _visit(self, line: str, at_us: int) -> None:
         with translated([ROOMS]):
             self._store.connection.client.zadd(ROOMS, {line: at_us})
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

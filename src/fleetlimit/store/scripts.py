@@ -14,6 +14,8 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
+from fleetlimit.store.connection import Connection
+
 __all__ = ["Script", "script"]
 
 
@@ -31,11 +33,16 @@ class Script:
         self.text = _assembled(name)
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
-    def __call__(self, client: Any, keys: Sequence[str], args: Sequence[str | int]) -> Any:
+    def __call__(
+        self,
+        connection: Connection,
+        keys: Sequence[str | bytes],
+        args: Sequence[str | int | bytes],
+    ) -> Any:
         try:
-            return client.evalsha(self.sha, len(keys), *keys, *args)
+            return connection.call("EVALSHA", self.sha, len(keys), *keys, *args)
         except NoScriptError:
-            return client.eval(self.text, len(keys), *keys, *args)
+            return connection.call("EVAL", self.text, len(keys), *keys, *args)
 
 
 def _assembled(name: str) -> str:
