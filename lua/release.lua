@@ -3,13 +3,15 @@
 -- KEYS  state, line, due, room, claims, started, override, and the index of rooms (not on a Cluster)
 -- ARGV  1 now_us ('' = the server's clock)   2 override ('' = read the key)   3 lead_us: how long
 --       before its turn a task is let go   4 lease_us: then an unconfirmed claim is void   5 how many
+--       6 grace_us of those who are not parked
 -- Reply: now_us (the copy's mark), when to visit again (0 = nobody is parked), then id, first-seen
 --       time and message of each claimed task.
--- Who was let go and has not started counts as ahead for a while (FRESH_US), so that a stall makes no
--- burst; then no more, so that a dead worker makes no hole; but never more than HELD_US's worth is out.
+-- Who was let go (or promised to come back) and has not started counts as ahead for a while (FRESH_US),
+-- so that a stall makes no burst; then no more, so that a dead worker makes no hole; but never more than
+-- HELD_US's worth is out.
 local FRESH_US, HELD_US, CHUNK, MOST_SEEN = 1000000, 3000000, 50, 1000
 local now, slack = clock(ARGV[1])
-local lead, lease, most = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local lead, lease, most, grace = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local l = {}
 l.state, l.line, l.due, l.room, l.claims, l.started = unpack(KEYS, 1, 6)
 local reply, visit, ahead, out, seen = { now, 0 }, 0, 0, 0, 0
@@ -44,7 +46,8 @@ while visit == 0 and seen < l.count do
     local message, claimed = redis.call('HGET', l.room, id), tonumber(redis.call('ZSCORE', l.claims, id))
     if not message or claimed and now - claimed < lease then
       out = out + 1
-      if not claimed or now - claimed < FRESH_US then ahead = ahead + 1 end
+      local since = claimed or tonumber(redis.call('ZSCORE', l.due, id) or now + grace) - grace
+      if now - since < FRESH_US then ahead = ahead + 1 end
     else
       local turn, held = turn_of(message)
       if turn > lead then visit = now + turn - lead

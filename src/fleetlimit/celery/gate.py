@@ -224,6 +224,8 @@ class _Delivery:
 
     def _put_back(self, outcome: Outcome) -> None:
         wait_us = min(outcome.wait_us - self.settings.lead_us, self.settings.horizon_us)
+        if self.settings.waiting_room and outcome.wait_us <= self.settings.max_sleep_us:
+            wait_us = 0  # it may sleep in place: no ETA, and so no worker's clock, is needed
         if outcome.verdict is Verdict.EXPIRES:
             # It will not get its turn in time: Celery itself revokes it, when its time is over.
             wait_us = (expires_in_us(self.task.request.expires) or 0) + 50_000

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fleetlimit.store.base import Ticket
 from fleetlimit.store.redis import ROOMS, RedisStore, line_keys, state_key, text, translated
 
 __all__ = ["Due", "Released", "Room", "Status"]
@@ -17,7 +18,7 @@ __all__ = ["Due", "Released", "Room", "Status"]
 #: An unconfirmed claim is void after this.
 LEASE_US = 5_000_000
 #: A task let go that does not come within this loses its ticket (not its place: it carries that).
-GRACE_US = 10_000_000
+GRACE_US = Ticket.grace_us
 #: Lines visited, and messages claimed from one of them, at most in one call.
 LINES, MESSAGES = 16, 64
 
@@ -73,7 +74,7 @@ class Room:
         if not self._store.is_cluster:
             keys.append(ROOMS)
         override = self._store.given_override(name)
-        args = [self._store.now(), override, lead_us, LEASE_US, MESSAGES]
+        args = [self._store.now(), override, lead_us, LEASE_US, MESSAGES, GRACE_US]
         copy, next_us, *rest = self._store.run("release", keys, args)
         if self._store.is_cluster:
             self._visit(line, next_us or copy + 60_000_000)

@@ -1,0 +1,255 @@
+"""The waiting room on a real server, with a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from fleetlimit import ConfigurationError, RateLimit, RateLimiter
+from fleetlimit.demo.processes import Server
+from fleetlimit.store.base import Outcome, Spend, Ticket, Verdict
+from fleetlimit.store.memory import MemoryStore
+from fleetlimit.store.redis import RedisStore
+from fleetlimit.store.room import LEASE_US, Room
+
+from .conftest import START, Clock
+
+TEN = RateLimit("ten", 10, 1, margin=0)
+LEAD = 150_000
+LINE = "fleetlimit:{ten}"
+
+
+class Rig:
+    """One line, its room, and what a fleet would do with them."""
+
+    def __init__(self, store: RedisStore, clock: Clock) -> None:
+        self.store, self.clock, self.room = store, clock, Room(store)
+        self.started: list[str] = []
+        #: Messages in the "queue": id, first-seen time, copy.
+        self.queue: list[tuple[str, int, str]] = []
+
+    def ask(self, id: str, seen: int = 0, copy: str = "", message: str = "body") -> Outcome:
+        ticket = Ticket(id, seen, copy=copy, message=message and f"{message} of {id}")
+        outcome = self.store.acquire([Spend(TEN)], ticket)
+        if outcome.admitted:
+            self.started.append(id)
+        return outcome
+
+    def park(self, number: int) -> None:
+        """The first starts, the next two are near and never come back, the others are parked."""
+        assert self.ask("first").admitted
+        for n in range(number):
+            self.clock.now += 10
+            self.ask(f"t{n}")
+
+    def let_go(self, *, confirm: bool = True) -> list[str]:
+        released = self.room.release(LINE, LEAD)
+        ids = [id for id, _, _ in released.messages]
+        self.queue += [(id, seen, str(released.copy)) for id, seen, _ in released.messages]
+        if confirm and ids:
+            self.room.confirm(LINE, released.copy, ids)
+        return ids
+
+    def deliver(self) -> list[Verdict]:
+        queue, self.queue = self.queue, []
+        return [self.ask(*one).verdict for one in queue]
+
+    def parked(self) -> int:
+        return self.room.status("ten").parked
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["valkey", "redis7"])
+def rig(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Rig]:
+    server: Server = request.getfixturevalue(request.param)
+    redis.Redis.from_url(server.url).flushall()
+    store = RedisStore(server.url, clock=clock)
+    yield Rig(store, clock)
+    store.close()
+
+
+def test_far_turns_are_parked_near_ones_are_not(rig: Rig) -> None:
+    assert rig.ask("first").admitted
+    verdicts = [rig.ask(f"t{n}").verdict for n in range(6)]
+    assert verdicts == [Verdict.DENIED] * 2 + [Verdict.PARKED] * 4
+    status = rig.room.status("ten")
+    assert (status.waiting, status.parked) == (6, 4)
+    assert rig.room.parked("ten") == ["t2", "t3", "t4", "t5"]
+
+
+def test_drains_in_order_at_the_limits_pace(rig: Rig, clock: Clock) -> None:
+    rig.park(40)
+    for _ in range(2):  # the two near ones come by themselves
+        rig.queue.append((f"t{len(rig.queue)}", START, ""))
+    while len(rig.started) < 41:
+        rig.let_go()
+        assert Verdict.PARKED not in rig.deliver()
+        clock.now += 50_000
+        assert clock.now < START + 5_000_000
+    assert rig.started == ["first", *(f"t{n}" for n in range(40))]
+    assert clock.now <= START + 4_200_000
+
+
+def test_one_keeps_exactly_its_message(rig: Rig, clock: Clock) -> None:
+    rig.park(5)
+    clock.forward(1.4)
+    released = rig.room.release(LINE, LEAD)
+    (id, seen, message) = released.messages[0]
+    assert (id, message) == ("t2", "body of t2")
+    assert seen == START + 30
+    assert released.copy == clock.now
+
+
+def test_who_was_let_go_and_has_not_started_counts(rig: Rig, clock: Clock) -> None:
+    """The workers stall for a minute, the releasers do not: no burst is let go."""
+    rig.park(300)
+    out = 0
+    for _ in range(600):
+        clock.forward(0.1)
+        out += len(rig.let_go())
+    assert out <= 10 * (60 * 0.3 + 5)  # 3 s' worth at once, and again when their tickets are void
+    assert rig.parked() >= 100
+
+
+def test_dead_tasks_make_no_hole(rig: Rig, clock: Clock) -> None:
+    """Four tasks were let go to a worker that died: the next go on after a second."""
+    rig.park(20)
+    clock.forward(1.4)
+    assert len(rig.let_go()) >= 2
+    rig.queue.clear()
+    started = len(rig.started)
+    for _ in range(40):
+        clock.forward(0.1)
+        rig.let_go()
+        rig.deliver()
+    assert len(rig.started) - started >= 14
+
+
+def test_a_claim_without_confirmation_is_void_after_the_lease(rig: Rig, clock: Clock) -> None:
+    rig.park(5)
+    clock.forward(1.4)
+    ids = rig.let_go(confirm=False)
+    assert ids
+    rig.queue.clear()  # the releaser died before it published
+    assert not set(ids) & set(rig.let_go(confirm=False))
+    clock.now += LEASE_US
+    assert set(ids) <= set(rig.let_go())
+
+
+@pytest.mark.parametrize("order", ["early first", "late first"])
+def test_two_copies_start_once(rig: Rig, clock: Clock, order: str) -> None:
+    """A releaser dies between publishing and confirming: both copies come, in either order."""
+    rig.park(5)
+    clock.forward(1.4)
+    first = rig.let_go(confirm=False)[0]
+    early = next(one for one in rig.queue if one[0] == first)
+    rig.queue.clear()
+    clock.now += LEASE_US
+    assert first in rig.let_go()
+    late = next(one for one in rig.queue if one[0] == first)
+    one, other = (early, late) if order == "early first" else (late, early)
+    assert rig.ask(*one).admitted
+    assert rig.ask(*other).verdict is Verdict.DUPLICATE
+    assert first not in rig.room.parked("ten")
+    clock.forward(1)
+    assert rig.ask(
+        *one
+    ).admitted  # the copy that started, again: a crash, and Celery's own guarantee
+
+
+def test_parked_again_before_the_confirmation_is_kept(rig: Rig, clock: Clock) -> None:
+    rig.park(8)
+    clock.forward(1.4)
+    released = rig.room.release(LINE, LEAD)
+    id, seen, _ = released.messages[0]
+    rig.store.set_override(
+        "ten", rig.store.override("ten").__class__(pause_until_us=clock.now + 10**7)
+    )
+    assert rig.ask(id, seen, str(released.copy)).verdict is Verdict.PARKED
+    rig.room.confirm(LINE, released.copy, [id])
+    assert id in rig.room.parked("ten")
+
+
+def test_pause_and_resume(rig: Rig, clock: Clock) -> None:
+    limiter = RateLimiter(rig.store)
+    rig.park(8)
+    limiter.pause("ten", 30)
+    clock.forward(5)
+    assert rig.let_go() == []
+    assert rig.ask("fresh").verdict is Verdict.PARKED
+    assert limiter.status("ten").paused == pytest.approx(25)
+    assert limiter.peek(TEN).retry_after > 25
+    limiter.resume("ten")
+    assert rig.let_go()
+    assert RateLimiter(rig.store).status("ten").paused == 0
+
+
+def test_a_raised_limit_changes_the_pace_of_those_who_wait(rig: Rig, clock: Clock) -> None:
+    limiter = RateLimiter(rig.store)
+    rig.park(200)
+    limiter.configure("ten", 100, 1, margin=0)
+    assert rig.room.due_lines().lines == (LINE,)  # woken
+    ids = 0
+    for _ in range(10):
+        clock.forward(0.1)
+        ids += len(rig.let_go())
+        rig.deliver()
+    assert len(rig.started) >= 90
+    limiter.configure("ten")
+    assert rig.store.override("ten").rule is None
+
+
+def test_cancelled_tasks_are_gone_and_free_their_places(rig: Rig, clock: Clock) -> None:
+    limiter = RateLimiter(rig.store)
+    rig.park(10)
+    assert limiter.cancel("ten", "t5")
+    assert not limiter.cancel("ten", "t5")
+    assert not limiter.cancel("ten", "t0")  # near: not parked
+    assert limiter.status("ten").waiting == 9
+    assert "t5" not in limiter.parked("ten")
+
+
+def test_parked_tasks_never_expire_and_an_empty_line_does(rig: Rig, clock: Clock) -> None:
+    rig.park(6)
+    client = rig.store.connection.client
+    assert [client.pttl(LINE + key) for key in ("", ":line", ":room")] == [-1] * 3
+    assert client.zcard("fleetlimit:rooms") == 1
+    for _ in range(30):
+        clock.forward(0.1)
+        rig.let_go()
+        rig.deliver()
+    clock.forward(30)
+    rig.ask("last", message="")
+    rig.room.release(LINE, LEAD)
+    assert client.zcard("fleetlimit:rooms") == 0
+    left = {key.decode(): client.pttl(key) for key in client.keys("*")}
+    assert all(ttl > 0 for ttl in left.values()), left
+
+
+def test_memory_store_has_no_room() -> None:
+    with pytest.raises(ConfigurationError, match="no waiting room"):
+        RateLimiter(MemoryStore()).status("ten")
+
+
+@pytest.mark.parametrize("seconds", [0, -1, True, "5", float("nan"), float("inf")])
+def test_bad_pause(seconds: object) -> None:
+    with pytest.raises(ConfigurationError, match="seconds="):
+        RateLimiter(MemoryStore()).pause("ten", seconds)  # type: ignore[arg-type]
+
+
+def test_override_in_memory_is_the_same(clock: Clock) -> None:
+    limiter = RateLimiter(MemoryStore(clock))
+    limiter.configure("ten", 100, 1, margin=0)
+    limiter.acquire(TEN)
+    assert limiter.peek(TEN).retry_after == pytest.approx(0.01)
+    limiter.pause("ten", 5)
+    assert limiter.peek(TEN).retry_after == pytest.approx(5)
+    limiter.resume("ten")
+    limiter.configure("ten")
+    assert limiter.peek(TEN).retry_after == pytest.approx(0.01)
