@@ -17,12 +17,14 @@ BROKER = os.environ["TEST_BROKER"]
 REDIS = os.environ["TEST_REDIS"]
 app = Celery("tests", broker=BROKER, backend=os.environ.get("TEST_BACKEND", REDIS) or None)
 app.conf.update(
-    broker_connection_retry_on_startup=True,
-    fleetlimit_url=REDIS,
-    result_extended=True,
-    task_send_sent_event=True,
-    worker_send_task_events=True,
-    **json.loads(os.environ.get("TEST_CONF", "{}")),
+    {
+        "broker_connection_retry_on_startup": True,
+        "fleetlimit_url": REDIS,
+        "result_extended": True,
+        "task_send_sent_event": True,
+        "worker_send_task_events": True,
+        **json.loads(os.environ.get("TEST_CONF", "{}")),
+    }
 )
 if os.environ.get("TEST_QUEUE_TYPE"):
     from kombu import Exchange, Queue

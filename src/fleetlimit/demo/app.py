@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import threading
 from typing import Any
@@ -25,6 +26,7 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     worker_prefetch_multiplier=1,
     fleetlimit_url=URL,
+    **json.loads(os.environ.get("FLEETLIMIT_DEMO_CONF", "{}")),  # the benchmarks' own settings
 )
 _local = threading.local()
 
