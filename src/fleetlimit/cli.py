@@ -8,13 +8,15 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from fleetlimit.errors import ConfigurationError
+from fleetlimit.errors import ConfigurationError, FleetlimitError
 from fleetlimit.limit import RateLimit
+from fleetlimit.limiter import RateLimiter
 
 if TYPE_CHECKING:
     from fleetlimit.demo.run import Outcome, Plan
@@ -37,6 +39,29 @@ class Failed(click.ClickException):
 @click.version_option(package_name="fleetlimit")
 def main() -> None:
     """One rate limit for a whole Celery fleet, kept in Redis."""
+
+
+@main.command()
+@click.argument("name")
+@click.option("--key", help="The key, for a limit that is counted for each of them.")
+@click.option("--url", envvar="FLEETLIMIT_URL", help="The limits' Redis [FLEETLIMIT_URL].")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(name: str, key: str | None, url: str | None, as_json: bool) -> None:
+    """How many tasks wait under a limit, how many of them are parked, since when, and until when."""
+    try:
+        RateLimit(name, 1)
+        found = asdict(RateLimiter(url).status(name, key))
+    except FleetlimitError as error:
+        raise Failed(str(error)) from None
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    oldest = "nobody waits" if found["oldest"] is None else f"{found['oldest']:.1f} s"
+    click.echo(f"waiting    {found['waiting']}")
+    click.echo(f"parked     {found['parked']}")
+    click.echo(f"oldest     {oldest}")
+    click.echo(f"next unit  in {found['next_due']:.1f} s")
+    click.echo(f"paused     {found['paused']:.1f} s more" if found["paused"] else "paused     no")
 
 
 @main.command()

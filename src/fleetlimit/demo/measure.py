@@ -186,15 +186,15 @@ def fleet(limit: int, per: float, **env: str) -> Iterator[Fleet]:
         port = free_port()
         server = api.serve(port, limit, per)
         Thread(target=server.serve_forever, daemon=True).start()
-        settings = environment(
-            FLEETLIMIT_DEMO_LIMIT=str(limit),
-            FLEETLIMIT_DEMO_PER=str(per),
-            FLEETLIMIT_DEMO_API=f"http://127.0.0.1:{port}",
-            FLEETLIMIT_DEMO_URL=broker.url,
+        settings = {
+            "FLEETLIMIT_DEMO_LIMIT": str(limit),
+            "FLEETLIMIT_DEMO_PER": str(per),
+            "FLEETLIMIT_DEMO_API": f"http://127.0.0.1:{port}",
+            "FLEETLIMIT_DEMO_URL": broker.url,
             **env,
-        )
+        }
         try:
-            yield Fleet(folder, broker.url, server, settings)
+            yield Fleet(folder, broker.url, server, environment(**settings))
         finally:
             server.shutdown()
             server.server_close()
