@@ -16,7 +16,6 @@ from fleetlimit.store.room import Room
 
 __all__ = ["LARGEST_PARKED", "Settings", "limiter_of", "room_of", "settings_of"]
 
-_EXPLICIT = ("fleetlimit_url",)
 _HORIZON_S = 900.0
 #: The share of the sleep in place that a wake-up aims ahead of its turn: it hides the way from the
 #: broker to the pool, and leaves the rest for those just ahead.
