@@ -5,7 +5,7 @@
 --       3 number of limits n   then per limit: emission (ticks), ticks per us, capacity (ticks),
 --       cost (units), override ('' = read the key)
 --       then, for who may wait: task id, first_seen_us (0 = fresh), copy ('' = not let go from a room),
---       message to park ('' = none), and in one text, parted by spaces: max_sleep_us (a newcomer: a
+--       message to park, behind its broker and ':' ('' = none), and in one text, parted by spaces: max_sleep_us (a newcomer: a
 --       fifth of it), horizon_us, grace_us, expires_in_us (-1 = never), park_after_us, lead_us
 -- Reply integers: three (see fast.lua), or verdict (1 admitted, 0 denied, 2 denied and parked, -1 would
 --       expire before its turn: no place, -2 another copy has started), wait_us or (admitted) sleep_us,

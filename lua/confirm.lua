@@ -16,9 +16,5 @@ end
 local ttl = math.ceil(ARGV[2] / 1000) + slack
 keep(l.due, ttl)
 keep(l.claims, 3600000)
-if redis.call('EXISTS', l.room) == 0 then -- nobody is parked: the line may expire again
-  for _, key in ipairs({ l.line, l.state }) do
-    if redis.call('PTTL', key) < lifetime(l) then redis.call('PEXPIRE', key, text(lifetime(l))) end
-  end
-end
+settle_expiry(l, now, slack)
 return done

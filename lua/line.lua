@@ -4,7 +4,7 @@
 --            one whose time has passed belongs to a task that died, was revoked or expired
 -- l.room     hash: task id -> parked message
 -- l.claims   sorted set: task id -> when it was last let go, microseconds
--- l.started  hash, of tasks let go twice: task id -> the copy that started, or LET_AGAIN
+-- l.started  hash, of tasks let go twice: task id -> LET_AGAIN, then '<copy that started>:<when>'
 
 local PURGE = 16           -- tickets removed by one call at most: the cost of a call stays bounded
 local IDLE_US = 5000       -- a cell idle for so long goes to whoever asks
@@ -42,7 +42,7 @@ end
 -- how long the keys of a line must live, milliseconds; 0: for ever, somebody is parked
 local function lifetime(l)
   if redis.call('EXISTS', l.room) == 1 then return 0 end
-  return math.max(redis.call('PTTL', l.due), 1)
+  return math.max(redis.call('PTTL', l.due), 1000)
 end
 
 local function keep(key, ttl_ms)
@@ -72,12 +72,31 @@ local function park(l, id, seen, message)
   keep(l.line, 0)
 end
 
--- a message may be let go twice (after a crash in between); did another copy than this one start?
-local function started_already(l, id, copy)
-  local started = redis.call('HGET', l.started, id)
-  return started and started ~= LET_AGAIN and started ~= copy
+-- after somebody left, or was let go: with nobody parked, the keys may expire again (the state not
+-- before its bucket is full)
+local function settle_expiry(l, now, slack)
+  if redis.call('EXISTS', l.room) == 1 then return end
+  local tat = read_state(l.state)
+  local ttl = lifetime(l)
+  if redis.call('EXISTS', l.line) == 1 then redis.call('PEXPIRE', l.line, text(ttl)) end
+  if tat then redis.call('PEXPIRE', l.state, text(math.max(ttl, math.ceil((tat - now) / 1000) + 1 + slack))) end
 end
 
-local function note_start(l, id, copy)
-  if redis.call('HGET', l.started, id) == LET_AGAIN then redis.call('HSET', l.started, id, copy) end
+-- the number of units waiting has changed, and nothing else of the state
+local function keep_units(l, tat, ticks, ahead_us)
+  local value = string.format('%.0f:%.0f:%.0f:%.0f', tat or 0, ticks, l.units, ahead_us)
+  redis.call('SET', l.state, value, 'KEEPTTL')
+end
+
+-- A message may be let go twice (after a crash in between). This copy is one too many if another one
+-- started after this one was let go; one let go later belongs to a retry of the same id.
+local function started_already(l, id, copy)
+  local other, at = string.match(redis.call('HGET', l.started, id) or '', '^(%d+):(%d+)$')
+  return other and other ~= copy and tonumber(copy) <= tonumber(at)
+end
+
+local function note_start(l, id, copy, now)
+  if redis.call('HEXISTS', l.started, id) == 1 then
+    redis.call('HSET', l.started, id, copy .. ':' .. text(now))
+  end
 end

@@ -7,6 +7,7 @@ local function examine(ask, k, a)
   local l = { rank = 0, count = 0, seen = ask.first_seen }
   l.state, l.line, l.due, l.room, l.claims, l.started = unpack(KEYS, k + 1, k + 6)
   l.cost = tonumber(ARGV[a + 4])
+  l.rule = ARGV[a + 1] .. ':' .. ARGV[a + 2] .. ':' .. ARGV[a + 3] .. ':' -- the caller's own
   l.emission, l.per_us, l.capacity, l.pause = in_force(KEYS[k + 7], ARGV[a + 5], ask.now,
     tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]))
   local stored
@@ -18,10 +19,10 @@ local function examine(ask, k, a)
   if l.units > 0 or l.seen > 0 then
     if ask.look_only then l.count = redis.call('ZCARD', l.line) else purge(l, ask.now) end
     l.rank = l.count
+    if ask.copy ~= '' and started_already(l, ask.id, ask.copy) then ask.verdict = -2 end
     local score = ask.id ~= '' and redis.call('ZSCORE', l.line, ask.id)
     l.seen = tonumber(score or l.seen)
     if score then l.rank = redis.call('ZRANK', l.line, ask.id)
-    elseif ask.copy ~= '' and started_already(l, ask.id, ask.copy) then ask.verdict = -2
     elseif l.seen > 0 then
       l.rank = redis.call('ZCOUNT', l.line, '-inf', string.format('(%.0f', l.seen))
     end
@@ -39,20 +40,22 @@ end
 
 -- write the limit's part of the decision: units spent, a place taken, kept or left
 local function settle(ask, l)
+  if ask.verdict == -2 then return end
   local tat, ticks, ahead_us = l.tat or 0, l.ticks, l.ahead_us
-  local takes_place = ask.verdict >= 0 and ask.verdict ~= 1 and l.blocked and ask.id ~= ''
+  -- one place, in the line that binds: elsewhere it would stand in the way of others
+  local takes_place = (ask.verdict == 0 or ask.verdict == 2) and l == ask.last and ask.id ~= ''
   if ask.verdict == 1 then
     l.ahead = math.max(l.ahead, ask.sleep * l.per_us) + l.cost * l.emission
     tat, ticks = ask.now + math.floor(l.ahead / l.per_us), l.ahead % l.per_us
     ahead_us = math.max(ask.sleep, math.ceil((l.ahead - l.capacity) / l.per_us))
-    if ask.copy ~= '' then note_start(l, ask.id, ask.copy) end
-  elseif not l.clamped and not takes_place and (ask.id == '' or l.stored_units == 0) then
+    if ask.copy ~= '' then note_start(l, ask.id, ask.copy, ask.now) end
+  elseif not l.clamped and not takes_place and l.units == l.stored_units
+      and (ask.id == '' or l.units == 0) then
     return -- nothing to write
   end
   local seen = l.seen > 0 and l.seen or ask.now
-  if takes_place and ask.verdict == 2 and l == ask.last then
-    local rule = string.format('%.0f:%.0f:%.0f:', l.emission, l.per_us, l.capacity)
-    park(l, ask.id, seen, rule .. ask.message)
+  if takes_place and ask.verdict == 2 then
+    park(l, ask.id, seen, l.rule .. ask.message)
   elseif takes_place then
     local deadline = ask.now + math.min(ask.wait, ask.horizon) + ask.grace
     join(l, ask.id, seen, deadline, math.ceil((deadline - ask.now) / 1000) + ask.slack)

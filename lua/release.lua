@@ -3,7 +3,7 @@
 -- KEYS  state, line, due, room, claims, started, override, and the index of rooms (not on a Cluster)
 -- ARGV  1 now_us ('' = the server's clock)   2 override ('' = read the key)   3 lead_us: how long
 --       before its turn a task is let go   4 lease_us: then an unconfirmed claim is void   5 how many
---       6 grace_us of those who are not parked
+--       6 grace_us of those who are not parked   7 our broker: others' messages stay, and count
 -- Reply: now_us (the copy's mark), when to visit again (0 = nobody is parked), then id, first-seen
 --       time and message of each claimed task.
 -- Who was let go (or promised to come back) and has not started counts as ahead for a while (FRESH_US),
@@ -18,6 +18,7 @@ local reply, visit, ahead, out, seen = { now, 0 }, 0, 0, 0, 0
 local tat, ticks, units, ahead_us = read_state(l.state)
 l.units = units
 purge(l, now)
+if l.units ~= units then keep_units(l, tat, ticks, ahead_us) end
 
 -- the turn of a task with `ahead` before it, microseconds from now, by its own rule or the override
 local function turn_of(message)
@@ -37,14 +38,16 @@ local function claim(id, message, before)
   end
   redis.call('ZADD', l.claims, text(now), id)
   reply[#reply + 1], reply[#reply + 2] = id, redis.call('ZSCORE', l.line, id)
-  reply[#reply + 1] = string.match(message, '^%d+:%d+:%d+:(.*)$')
+  reply[#reply + 1] = string.match(message, '^%d+:%d+:%d+:[^:]*:(.*)$')
   ahead, out = ahead + 1, out + 1
 end
 
 while visit == 0 and seen < l.count do
   for _, id in ipairs(redis.call('ZRANGE', l.line, seen, seen + CHUNK - 1)) do
     local message, claimed = redis.call('HGET', l.room, id), tonumber(redis.call('ZSCORE', l.claims, id))
-    if not message or claimed and now - claimed < lease then
+    local foreign = message and string.match(message, '^%d+:%d+:%d+:([^:]*):') ~= ARGV[7]
+    if foreign then ahead = ahead + 1
+    elseif not message or claimed and now - claimed < lease then
       out = out + 1
       local since = claimed or tonumber(redis.call('ZSCORE', l.due, id) or now + grace) - grace
       if now - since < FRESH_US then ahead = ahead + 1 end
@@ -60,6 +63,7 @@ while visit == 0 and seen < l.count do
   if seen >= MOST_SEEN and visit == 0 then visit = now + 50000 end
 end
 if visit == 0 and redis.call('EXISTS', l.room) == 1 then visit = now + lease end
+settle_expiry(l, now, slack)
 reply[2] = math.ceil(visit)
 if KEYS[8] and visit > 0 then redis.call('ZADD', KEYS[8], text(visit), l.state)
 elseif KEYS[8] then redis.call('ZREM', KEYS[8], l.state) end

@@ -60,7 +60,8 @@ def status(name: str, key: str | None, url: str | None, as_json: bool) -> None:
     click.echo(f"waiting    {found['waiting']}")
     click.echo(f"parked     {found['parked']}")
     click.echo(f"oldest     {oldest}")
-    click.echo(f"next unit  in {found['next_due']:.1f} s")
+    if found["next_due"] is not None:
+        click.echo(f"next due   in {found['next_due']:.1f} s")
     click.echo(f"paused     {found['paused']:.1f} s more" if found["paused"] else "paused     no")
 
 

@@ -50,6 +50,9 @@ class RateLimited(FleetlimitError):
         super().__init__(f"denied; try again in {decision.retry_after:.3f} s")
         self.decision = decision
 
+    def __reduce__(self) -> tuple[type[RateLimited], tuple[Decision]]:
+        return type(self), (self.decision,)  # it travels from a pool process to the worker
+
 
 class LimitConflictWarning(UserWarning):
     """One limit name was defined twice with different numbers."""

@@ -274,6 +274,17 @@ def calls_another(run: str) -> int:
     return ten(run) + ten.run(run, 1)  # type: ignore[no-any-return]
 
 
+@limited(5)
+def helper(run: str) -> None:
+    """Limited, but no task."""
+    record(run)
+
+
+@app.task
+def calls_a_helper(run: str) -> None:
+    helper(run)
+
+
 @app.task(bind=True, max_retries=5)
 @limited(5)
 def retries_itself(self: Any, run: str) -> dict[str, Any]:

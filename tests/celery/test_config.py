@@ -82,6 +82,25 @@ def test_horizon_is_half_the_visibility_timeout() -> None:
     assert settings_of(made(broker_transport_options=options)).horizon_us == 30_000_000
 
 
+@pytest.mark.parametrize(
+    ("conf", "on"),
+    [
+        ({"broker_url": "redis://a/1"}, True),
+        ({"broker_url": "redis://a:6379/1", "result_backend": "redis://a/2"}, True),
+        ({"broker_url": "redis://a", "result_backend": "redis://cache"}, False),
+        ({"broker_url": "redis://a", "fleetlimit_url": "redis://other"}, False),
+        ({"broker_url": "redis://a", "fleetlimit_url": "redis://:pw@a:6379/5"}, True),
+        ({"broker_url": "amqp://a", "result_backend": "redis://a"}, False),
+        ({"broker_url": "amqp://a", "fleetlimit_waiting_room": True}, True),
+        ({"broker_url": "redis://a", "fleetlimit_waiting_room": False}, False),
+    ],
+)
+def test_the_room_is_on_where_the_limits_redis_is_the_brokers(
+    conf: dict[str, Any], on: bool
+) -> None:
+    assert settings_of(made(**conf)).waiting_room is on
+
+
 def test_worker_without_redis_does_not_start(tmp_path: Any) -> None:
     import sys
 

@@ -182,7 +182,7 @@ def test_stacking_and_every_target_know_their_limits(app: Celery) -> None:
         return rate_limited(f"unit-stack{n}", n)
 
     two = app.task(name="two")(named(1)(named(2)(function)))
-    assert limits_of(app.task(name="free")(function)) == ()
+    assert limits_of(app.task(name="free", shared=False)(function)) == ()
     assert [b.limit.limit for b in limits_of(two)] == [2, 1]
 
     @named(1)

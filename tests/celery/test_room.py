@@ -195,7 +195,7 @@ def test_redis_restarts_in_the_middle(server: Server, tmp_path: Path, kept: bool
     limits.mkdir()
     save = ["--appendonly", "yes", "--appendfsync", "always"] if kept else []
     with redis_server(limits, *save) as first:
-        settings = conf(fleetlimit_url=first.url)
+        settings = conf(fleetlimit_url=first.url, fleetlimit_waiting_room=True)
         with fleet(tmp_path, server.url, server.url, TEST_CONF=settings) as one:
             one.start("prefork", 2)
             run = one.run()

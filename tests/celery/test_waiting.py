@@ -190,6 +190,15 @@ def test_direct_calls_inside_a_task_are_plain(workers: Fleet) -> None:
     assert not workers.redis.exists("fleetlimit:{api-10-1-1:" + run + "}")
 
 
+def test_a_limited_helper_inside_a_task_is_refused(workers: Fleet) -> None:
+    """It could only go back from the middle of the task: a clear failure, never "unlimited"."""
+    run = workers.run()
+    result = workers.send("calls_a_helper", run)
+    with pytest.raises(Exception, match="on a function that is no task"):
+        result.get(timeout=30)
+    assert workers.starts(run) == []
+
+
 def test_another_key_starts_at_once(workers: Fleet) -> None:  # C16
     run, other = workers.run(), workers.run()
     for n in range(500):

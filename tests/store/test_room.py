@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from fleetlimit import ConfigurationError, RateLimit, RateLimiter
+from fleetlimit import ConfigurationError, RateLimit, RateLimiter, StateError
 from fleetlimit.demo.processes import Server
 from fleetlimit.store.base import Outcome, Spend, Ticket, Verdict
 from fleetlimit.store.memory import MemoryStore
@@ -193,6 +193,7 @@ def test_pause_and_resume(rig: Rig, clock: Clock) -> None:
 def test_a_raised_limit_changes_the_pace_of_those_who_wait(rig: Rig, clock: Clock) -> None:
     limiter = RateLimiter(rig.store)
     rig.park(200)
+    rig.room.due_lines()  # a releaser is there
     limiter.configure("ten", 100, 1, margin=0)
     assert rig.room.due_lines().lines == (LINE,)  # woken
     ids = 0
@@ -219,7 +220,7 @@ def test_parked_tasks_never_expire_and_an_empty_line_does(rig: Rig, clock: Clock
     rig.park(6)
     client = rig.store.connection.client
     assert [client.pttl(LINE + key) for key in ("", ":line", ":room")] == [-1] * 3
-    assert client.zcard("fleetlimit:rooms") == 1
+    assert client.zcard("fleetlimit:rooms:") == 1
     for _ in range(30):
         clock.forward(0.1)
         rig.let_go()
@@ -227,9 +228,131 @@ def test_parked_tasks_never_expire_and_an_empty_line_does(rig: Rig, clock: Clock
     clock.forward(30)
     rig.ask("last", message="")
     rig.room.release(LINE, LEAD)
-    assert client.zcard("fleetlimit:rooms") == 0
-    left = {key.decode(): client.pttl(key) for key in client.keys("*")}
+    assert client.zcard("fleetlimit:rooms:") == 0
+    left = {
+        key.decode(): client.pttl(key) for key in client.keys("*") if key != b"fleetlimit:brokers"
+    }
     assert all(ttl > 0 for ttl in left.values()), left
+
+
+def test_the_last_confirmation_does_not_shorten_the_bucket(rig: Rig) -> None:
+    """A full bucket that lasts longer than the deadline of who was let go."""
+    wide = RateLimit("wide", 100, 60, burst=100)
+    for _ in range(100):
+        assert rig.store.acquire([Spend(wide)]).admitted
+    ticket = Ticket("x", message="m")
+    assert rig.store.acquire([Spend(wide)], ticket).verdict is Verdict.PARKED
+    rig.clock.forward(0.5)
+    released = rig.room.release("fleetlimit:{wide}", LEAD)
+    rig.room.confirm("fleetlimit:{wide}", released.copy, ["x"])
+    assert rig.store.connection.client.pttl("fleetlimit:{wide}") > 59_000
+
+
+def test_a_retry_with_the_same_id_is_a_new_life(rig: Rig, clock: Clock) -> None:
+    """Let go twice, started; then its body retries, waits, is let go and comes late."""
+    rig.park(5)
+    clock.forward(1.4)
+    id = rig.let_go(confirm=False)[0]
+    clock.now += LEASE_US
+    rig.let_go()
+    _, seen, copy = next(one for one in rig.queue if one[0] == id)
+    assert rig.ask(id, seen, copy).admitted
+    clock.now += 1
+    assert rig.ask(id).verdict in (Verdict.PARKED, Verdict.DENIED)  # the retry, a newcomer
+    for _ in range(40):
+        clock.forward(0.1)
+        rig.queue.clear()
+        if id in rig.let_go():
+            break
+    _, seen, copy = next(one for one in rig.queue if one[0] == id)
+    clock.forward(11)  # its ticket is void by now
+    assert rig.ask(id, seen, copy).admitted
+
+
+def test_parked_for_one_limit_does_not_stand_in_the_way_at_another(rig: Rig, clock: Clock) -> None:
+    slow = RateLimit("slow", 1, 100)
+    rig.store.acquire([Spend(TEN), Spend(slow)])
+    for n in range(20):
+        both = Ticket(f"both{n}", message="m")
+        assert rig.store.acquire([Spend(TEN), Spend(slow)], both).verdict is Verdict.PARKED
+    clock.forward(1)
+    assert rig.room.status("ten").waiting == 0
+    rig.park(10)
+    for _ in range(40):
+        clock.forward(0.1)
+        rig.let_go()
+        rig.deliver()
+    assert len(rig.started) >= 9
+
+
+def test_dead_tickets_leave_no_units_behind(rig: Rig, clock: Clock) -> None:
+    rig.ask("first")
+    for n in range(60):
+        rig.ask(f"dead{n}", message="")
+    for n in range(20):
+        rig.ask(f"t{n}")
+    clock.forward(30)
+    while rig.parked():
+        clock.forward(0.05)
+        rig.let_go()
+        rig.deliver()
+    assert clock.now - START < 36_000_000
+    assert len(rig.started) >= 20
+
+
+def test_dropping_an_override_frees_those_who_were_parked_under_it(rig: Rig, clock: Clock) -> None:
+    limiter = RateLimiter(rig.store)
+    limiter.configure("ten", 1, 3600)
+    rig.ask("first")
+    for n in range(4):
+        assert rig.ask(f"t{n}").verdict is Verdict.PARKED
+    limiter.configure("ten")
+    clock.forward(0.3)
+    assert rig.let_go()
+
+
+def test_cancelling_the_last_one_lets_the_keys_expire(rig: Rig) -> None:
+    rig.park(6)
+    for id in rig.room.parked("ten"):
+        assert rig.room.cancel("ten", id)
+    client = rig.store.connection.client
+    assert all(client.pttl(LINE + key) > 0 for key in ("", ":line"))
+
+
+def test_reset_wakes_who_is_parked(rig: Rig) -> None:
+    slow = RateLimit("slow", 1, 3600)
+    rig.store.acquire([Spend(slow)])
+    rig.store.acquire([Spend(slow)], Ticket("x", message="m"))
+    rig.room.due_lines()
+    rig.store.reset(slow)
+    assert rig.room.due_lines().lines == ("fleetlimit:{slow}",)
+
+
+def test_messages_of_another_broker_stay(rig: Rig, clock: Clock) -> None:
+    rig.ask("first")
+    for n in range(8):
+        ticket = Ticket(f"t{n}", broker="theirs" if n % 2 else "", message="m")
+        rig.store.acquire([Spend(TEN)], ticket)
+    clock.forward(1.5)
+    ours = set(rig.let_go())
+    theirs = Room(rig.store, "theirs").release(LINE, LEAD)
+    assert ours <= {"t0", "t2", "t4", "t6"}
+    assert ours
+    assert {id for id, _, _ in theirs.messages} <= {"t1", "t3", "t5", "t7"}
+
+
+@pytest.mark.parametrize("suffix", [":override", ":room"])
+def test_foreign_data_is_a_typed_error(rig: Rig, suffix: str) -> None:
+    rig.park(5)
+    rig.store.connection.client.delete(LINE + suffix)
+    rig.store.connection.client.set(LINE + suffix, "x")
+    with pytest.raises(StateError, match="fleetlimit"):
+        rig.room.release(LINE, LEAD)
+    if suffix == ":override":
+        with pytest.raises(StateError, match="fleetlimit"):
+            rig.ask("t9", 5)
+        with pytest.raises(StateError, match="fleetlimit"):
+            rig.store.override("ten")
 
 
 def test_memory_store_has_no_room() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import redis
 from hypothesis import HealthCheck, given, settings
@@ -24,6 +25,9 @@ LIMITS = [
     RateLimit("b", 1_000_000, 1, burst=20),
     RateLimit("c", 3, 1, burst=2),
 ]
+OVERRIDES = [None] * 4 + [
+    RateLimit("x", n, 1, burst=b).rule for n, b in ((20, 1), (3, 3), (50, 9), (7, 2))
+]
 gaps = st.integers(0, 300_000) | st.sampled_from(
     [0, 0, 1, 99_999, 100_000, 3_600_000_000, -3_600_000_000]
 )
@@ -36,7 +40,9 @@ tickets = st.none() | st.tuples(
 asks = st.tuples(st.integers(0, 4), st.sampled_from(["", "k"]), st.integers(1, 7))
 steps = st.tuples(
     gaps,
-    st.sampled_from(["acquire"] * 12 + ["peek", "give_back", "delay", "reset"]),
+    st.sampled_from(
+        ["acquire"] * 14 + ["peek", "give_back", "delay", "reset", "configure", "pause"]
+    ),
     st.lists(asks, min_size=1, max_size=3, unique_by=lambda a: (LIMITS[a[0]].name, a[1])),
     tickets,
 )
@@ -60,6 +66,8 @@ class Player:
             return self.store.peek(spends)
         if verb == "delay":
             return self.store.delay(spends, 20_000)
+        if verb in ("configure", "pause"):
+            return self._override(verb, *asked[0])
         if verb == "reset":
             return self.store.reset(spends[0].limit, spends[0].key)
         if verb == "give_back":
@@ -70,6 +78,14 @@ class Player:
         if ticket:
             self.seen[ticket[0]] = outcome.first_seen_us
         return outcome
+
+    def _override(self, verb: str, n: int, key: str, cost: int) -> None:
+        former = self.store.override(LIMITS[n].name)
+        if verb == "pause":
+            new = replace(former, pause_until_us=self.clock.now + cost * 50_000)
+        else:
+            new = replace(former, rule=OVERRIDES[cost])
+        self.store.set_override(LIMITS[n].name, new)
 
     def _ticket(self, ticket: tuple | None) -> Ticket | None:
         if ticket is None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limiter import RateLimiter
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import Room
 
-__all__ = ["LARGEST_PARKED", "Settings", "limiter_of", "room_of", "settings_of"]
+__all__ = ["LARGEST_PARKED", "Settings", "broker_of", "limiter_of", "room_of", "settings_of"]
 
 _HORIZON_S = 900.0
 #: The share of the sleep in place that a wake-up aims ahead of its turn: it hides the way from the
@@ -48,14 +50,25 @@ LARGEST_PARKED = 256 * 1024
 
 _settings: weakref.WeakKeyDictionary[Any, Settings] = weakref.WeakKeyDictionary()
 _limiters: weakref.WeakKeyDictionary[Any, RateLimiter] = weakref.WeakKeyDictionary()
+_brokers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
+
+
+def broker_of(app: Any) -> str:
+    """A name for the broker that an app publishes to: what is parked for it, goes to it."""
+    found = _brokers.get(app)
+    if found is None:
+        url = app.connection_for_write().as_uri()  # without its password
+        prefix = (app.conf.broker_transport_options or {}).get("global_keyprefix", "")
+        found = _brokers[app] = hashlib.sha256(f"{url} {prefix}".encode()).hexdigest()[:12]
+    return found
 
 
 def room_of(app: Any) -> Room | None:
     """The waiting room of an app; None where it is off, or the store has none."""
     store = limiter_of(app).store
     if settings_of(app).waiting_room and isinstance(store, RedisStore):
-        return Room(store)
+        return Room(store, broker_of(app))
     return None
 
 
@@ -105,10 +118,12 @@ def _between(conf: Any, name: str, default: float, least: float, most: float) ->
 
 
 def _waiting_room(conf: Any) -> bool:
-    """On where the broker is Redis: a parked task is then as safe as one in its queue."""
+    """On where the limits' Redis is the broker's: a parked task is then as safe as a queued one."""
     value = conf.get("fleetlimit_waiting_room")
     if value is None:
-        return _redis_url(_first(conf.broker_write_url or conf.broker_url)) is not None
+        broker = _redis_url(_first(conf.broker_write_url or conf.broker_url))
+        limits = next((value for _, value in _places(conf) if value), None)
+        return broker is not None and _server(broker) == _server(_redis_url(_first(limits)))
     if not isinstance(value, bool):
         raise ConfigurationError(f"fleetlimit_waiting_room={value!r}: must be True or False")
     return value
@@ -118,7 +133,7 @@ def _horizon(conf: Any) -> float:
     """Half of what the broker waits for an acknowledgement before it delivers again."""
     options = conf.broker_transport_options or {}
     visibility = options.get("visibility_timeout")
-    return min(_HORIZON_S, float(visibility) / 2) if visibility else _HORIZON_S
+    return max(1.0, min(_HORIZON_S, float(visibility) / 2)) if visibility else _HORIZON_S
 
 
 def limiter_of(app: Any) -> RateLimiter:
@@ -134,9 +149,16 @@ def limiter_of(app: Any) -> RateLimiter:
         return found
 
 
+def _server(url: str | None) -> tuple[Any, ...]:
+    """Which server a URL means, whatever its database and credentials."""
+    parts = urlsplit(url or "")
+    place = parts.path if parts.scheme == "unix" else parts.port or 6379
+    return parts.scheme, parts.hostname or "localhost", place
+
+
 def _source(app: Any) -> Any:
     looked = []
-    for place, value in _places(app):
+    for place, value in _places(app.conf):
         if not isinstance(value, str):
             if value is not None:
                 return value
@@ -152,8 +174,7 @@ def _source(app: Any) -> Any:
     )
 
 
-def _places(app: Any) -> Iterator[tuple[str, Any]]:
-    conf = app.conf
+def _places(conf: Any) -> Iterator[tuple[str, Any]]:
     yield "app.conf.fleetlimit_url", conf.get("fleetlimit_url")
     yield "FLEETLIMIT_URL", os.environ.get("FLEETLIMIT_URL")
     yield "result_backend", _first(conf.result_backend)

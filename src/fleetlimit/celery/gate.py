@@ -14,12 +14,13 @@ from functools import cached_property
 from typing import Any
 
 from celery import _state
+from celery.exceptions import Ignore, SoftTimeLimitExceeded
 from celery.utils.log import get_logger
 
 from fleetlimit.celery.binding import Binding
-from fleetlimit.celery.config import LARGEST_PARKED, Settings, limiter_of, settings_of
+from fleetlimit.celery.config import LARGEST_PARKED, Settings, broker_of, limiter_of, settings_of
 from fleetlimit.celery.punctual import Punctuality
-from fleetlimit.celery.releaser import ring
+from fleetlimit.celery.releaser import ring, running
 from fleetlimit.celery.requeue import (
     Message,
     cannot_wait_in_queue,
@@ -44,6 +45,8 @@ _LATE_US = 1_000
 
 #: A releaser with nothing to do may look only after this, and must be told of a nearer turn.
 _NEAR_US = 1_500_000
+#: Pauses between the tries to park a message whose reply was lost, seconds.
+_AGAIN_S = (0.05, 0.2, 0.5)
 
 MARK = "__fleetlimit__"
 #: On the request while its body runs. A task that calls itself inside its own body gets a request
@@ -101,13 +104,22 @@ def _as_binding(one: Any) -> Binding:
 
 
 def enter_function(mark: Mark) -> None:
-    """The safety net inside a limited function, for a task without the hook."""
+    """The safety net inside a limited function, for a task without the hook.
+
+    :raises ConfigurationError: inside another task, which could only go back from its middle.
+    """
     task = _state.get_current_task()
     if task is None:
         return  # a plain call
     own = mark_of(task.run)
-    if own is mark or (own is None and not mark.owned):
-        enter(task, mark)
+    if own is mark:
+        enter(task)
+    elif own is None and not mark.owned and not task.request.called_directly:
+        raise ConfigurationError(
+            f"@rate_limited({mark.bindings[0].limit.name!r}) on a function that is no task, called "
+            f"inside {task.name!r}: put it on the task (a decorator in between must keep the "
+            "function's attributes, as functools.wraps does), or ask a RateLimiter"
+        )
 
 
 def plan(task: Any) -> Plan:
@@ -116,20 +128,15 @@ def plan(task: Any) -> Plan:
     return found
 
 
-def enter(task: Any, mark: Mark | None = None) -> None:
+def enter(task: Any) -> None:
     """Return when the body may start; raise to end this delivery, the task being back in its queue."""
     request = task.request
     if request.called_directly or vars(request).get(_ENTERED):
         return
     settings = settings_of(task.app)
     if settings.enabled and not (request.is_eager and settings.eager == "ignore"):
-        _pass(task, vars(task).get(_PLAN) or _unplanned(task, mark), settings)
+        _pass(task, vars(task).get(_PLAN) or plan(task), settings)
     vars(request)[_ENTERED] = True
-
-
-def _unplanned(task: Any, mark: Mark | None) -> Plan:
-    found = plan(task)
-    return found if found.bindings or not mark else Plan(tuple(mark.bindings), found.signature)
 
 
 def _pass(task: Any, plan: Plan, settings: Settings) -> None:
@@ -177,12 +184,13 @@ class _Delivery:
             horizon_us=self.settings.horizon_us,
             expires_in_us=expires_in_us(request.expires),
             copy=copy_of(request),
+            broker=broker_of(self.task.app) if parking else "",
             message=self._packed() if parking else "",
             park_after_us=self.settings.max_sleep_us,
             lead_us=self.settings.lead_us,
         )
         try:
-            outcome = self.store.acquire(self.spends, ticket)
+            outcome = self._acquire(ticket)
         except StoreUnavailable as error:
             logger.debug("%s waits: %s", request.id, error)
             wait_us = round(random.uniform(5, 15) * 1e6)
@@ -197,9 +205,19 @@ class _Delivery:
             return self.ask(parking=True)
         return outcome
 
+    def _acquire(self, ticket: Ticket) -> Outcome:
+        """Where a message went along and the reply was lost, it may lie parked: ask again, shortly,
+        before a second copy goes back into the queue. A place is taken once, however often asked."""
+        for pause in _AGAIN_S if ticket.message else ():
+            try:
+                return self.store.acquire(self.spends, ticket)
+            except StoreUnavailable:
+                time.sleep(pause)
+        return self.store.acquire(self.spends, ticket)
+
     def _packed(self) -> str:
         """The message for the waiting room; '' where it cannot be parked."""
-        if not self.settings.waiting_room or self._stays:
+        if not (self.settings.waiting_room and running()) or self._stays:
             return ""
         packed = self.message.packed()
         return packed if len(packed) <= LARGEST_PARKED else ""
@@ -214,7 +232,9 @@ class _Delivery:
         while not outcome.admitted:
             if outcome.verdict is Verdict.PARKED and outcome.wait_us < _NEAR_US:
                 ring()
-            if outcome.verdict in (Verdict.PARKED, Verdict.DUPLICATE):
+            if outcome.verdict is Verdict.DUPLICATE:
+                raise Ignore
+            if outcome.verdict is Verdict.PARKED:
                 quit_delivery(self.task, self.settings.waiting_state, outcome.wait_us / 1e6)
             if not self._stays:
                 self._put_back(outcome)
@@ -228,9 +248,12 @@ class _Delivery:
             wait_us = 0  # it may sleep in place: no ETA, and so no worker's clock, is needed
         if outcome.verdict is Verdict.EXPIRES:
             # It will not get its turn in time: Celery itself revokes it, when its time is over.
-            wait_us = (expires_in_us(self.task.request.expires) or 0) + 50_000
+            left_us = (expires_in_us(self.task.request.expires) or 0) + 50_000
+            wait_us = min(left_us, self.settings.horizon_us)
         try:
             put_back(self.task.app, self.message, max(0, wait_us) / 1e6, self.seen_us)
+        except SoftTimeLimitExceeded:
+            raise  # the task's own, not the broker's
         except Exception as error:
             logger.debug("%s could not be put back, waits here: %r", self.message.id, error)
             return

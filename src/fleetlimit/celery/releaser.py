@@ -15,22 +15,30 @@ import threading
 from typing import Any
 
 from celery.utils.log import get_logger
+from kombu.exceptions import OperationalError
 
 from fleetlimit.celery.config import settings_of
 from fleetlimit.celery.requeue import let_go, unpacked
-from fleetlimit.errors import FleetlimitError
+from fleetlimit.errors import FleetlimitError, StateError
 from fleetlimit.store.room import Released, Room
 
-__all__ = ["Releaser", "ring"]
+__all__ = ["Releaser", "ring", "running"]
 
 logger = get_logger(__name__)
 
 #: Seconds between two looks: at most, and at least (what is due within it goes in one batch).
 SLOWEST, FASTEST = 1.0, 0.03
+#: A line with foreign data is looked at again after this.
+_BAD_LINE_S = 30.0
 
 
 #: Where a pool process says that it parked a task whose turn is near.
 _bell: tuple[int, int] | None = None
+
+
+def running() -> bool:
+    """Whether this worker lets parked tasks go: one that does not must not park any."""
+    return _bell is not None
 
 
 def ring() -> None:
@@ -58,16 +66,23 @@ class Releaser:
         self._thread.start()
 
     def stop(self, *_: Any) -> None:
+        global _bell
         self._stopped = True
-        ring()
+        with contextlib.suppress(OSError):
+            os.write(self._bell[1], b"!")
         self._thread.join(5)
+        if _bell == self._bell:
+            _bell = None
+        if not self._thread.is_alive():
+            for end in self._bell:
+                os.close(end)
 
     def _run(self) -> None:
-        pause = SLOWEST
+        pause = 0.0
         while not self._stopped:
-            if select.select([self._bell[0]], [], [], pause)[0]:
-                os.read(self._bell[0], 4096)
             try:
+                if select.select([self._bell[0]], [], [], pause)[0]:
+                    os.read(self._bell[0], 4096)
                 pause = self.look(pause)
             except FleetlimitError as error:
                 logger.debug("waiting room: %s", error)
@@ -83,7 +98,12 @@ class Releaser:
         lost = bool(self._expected_us) and due.next_us > self._expected_us
         next_us = due.next_us if not due.lines else 0
         for line in due.lines:
-            released = self._room.release(line, self._lead_us)
+            try:
+                released = self._room.release(line, self._lead_us)
+            except StateError as error:  # one bad line must not hold up the others
+                logger.warning("waiting room: %s; looks again in %g s", error, _BAD_LINE_S)
+                self._room.postpone(line, _BAD_LINE_S)
+                continue
             self._publish(line, released)
             lost = lost and not released.messages
             if released.next_us:
@@ -101,11 +121,13 @@ class Releaser:
         for id, seen_us, text in released.messages:
             try:
                 let_go(self._app, unpacked(text), seen_us, released.copy)
-            except (
-                Exception
-            ) as error:  # the broker's own; the claim runs out, and it is tried again
+            except (OperationalError, OSError) as error:
+                # The broker is away: the claims run out, and all are tried again.
                 logger.debug("%s could not be let go: %r", id, error)
                 break
+            except Exception as error:
+                logger.warning("%s cannot be let go, and is tried again: %r", id, error)
+                continue
             done.append(id)
         if done:
             self._room.confirm(line, released.copy, done)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import os
 import threading
+import weakref
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple, NoReturn
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 from celery.exceptions import Ignore, Retry
 from celery.utils.quorum_queues import detect_quorum_queues
 from celery.utils.time import maybe_iso8601
-from kombu import Exchange, pools
+from kombu import Exchange, Queue, pools
 from kombu.serialization import dumps as kombu_dumps
 from kombu.serialization import registry
 from kombu.transport.native_delayed_delivery import calculate_routing_key
@@ -136,6 +137,11 @@ class Message:
     exchange: str
     routing_key: str
     eta: Any
+    #: The mark of the copy that came, if a waiting room let it go.
+    copy: str
+    #: The queues to declare before publishing: name, exchange, its type, routing key, arguments,
+    #: durable. A worker of another queue may be the one that lets it go.
+    queues: list[list[Any]]
 
     @classmethod
     def of(cls, task: Any) -> Message:
@@ -143,15 +149,28 @@ class Message:
         ours = vars(request).get(HEADER) or {}
         route = request.delivery_info or {}
         properties = request.properties or {}
+        exchange = ours.get("exchange", route.get("exchange")) or ""
         return cls(
             id=request.id,
             headers=_headers(vars(request)),
             properties=properties,
             body=(request.args, request.kwargs, _embedded(request)),
             serializer=registry.type_to_name.get(properties.get("content_type")) or task.serializer,
-            exchange=ours.get("exchange", route.get("exchange")) or "",
+            exchange=exchange,
             routing_key=ours.get("routing_key", route.get("routing_key")) or "",
             eta=ours.get("eta", request.eta),
+            copy=copy_of(request),
+            queues=[
+                [
+                    q.name,
+                    q.exchange.name,
+                    q.exchange.type,
+                    q.routing_key,
+                    q.queue_arguments,
+                    q.durable,
+                ]
+                for q in _queues_on(task.app, exchange)
+            ],
         )
 
     def waiting(self, seen_us: int, countdown: float = 0, copy: str = "") -> dict[str, Any]:
@@ -213,7 +232,7 @@ def put_back(app: Any, message: Message, countdown: float, seen_us: int) -> None
 
     :raises Exception: whatever the broker's client raises, after two more tries.
     """
-    _publish(app, message, message.waiting(seen_us, countdown), countdown)
+    _publish(app, message, message.waiting(seen_us, countdown, message.copy), countdown)
 
 
 def let_go(app: Any, message: Message, seen_us: int, copy: int) -> None:
@@ -224,7 +243,7 @@ def let_go(app: Any, message: Message, seen_us: int, copy: int) -> None:
 def _publish(app: Any, message: Message, headers: dict[str, Any], countdown: float) -> None:
     exchange: Any = message.exchange
     routing_key = message.routing_key
-    declare = _queues_on(app, exchange) if exchange else []
+    declare = [_queue(*one) for one in message.queues]
     if _delays_natively(app, exchange):
         exchange, routing_key, declare = _delayed(message, countdown)
     body: Any = message.body
@@ -272,7 +291,16 @@ def _properties(message: Message) -> dict[str, Any]:
     return kept
 
 
+def _queue(
+    name: str, exchange: str, kind: str, routing_key: str, arguments: Any, durable: bool
+) -> Any:
+    at = Exchange(exchange, type=kind, durable=durable)
+    return Queue(name, at, routing_key=routing_key, queue_arguments=arguments, durable=durable)
+
+
 def _queues_on(app: Any, exchange: str) -> list[Any]:
+    if not exchange:
+        return []  # the default exchange: the routing key is the queue
     return [q for q in app.amqp.queues.values() if q.exchange and q.exchange.name == exchange]
 
 
@@ -304,19 +332,26 @@ class _Pools:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_app: dict[tuple[int, int], Any] = {}  # inherited ones stay: closing would end
-        # the parent's connection too
+        self._by_app: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._inherited: list[Any] = []
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """After a fork: a lock may be held by a thread that is not here, and the connections are
+        the parent's. They are kept, for closing one would end the parent's."""
+        self._lock = threading.Lock()
+        self._inherited.append(self._by_app)
+        self._by_app = weakref.WeakKeyDictionary()
 
     def __call__(self, app: Any) -> Any:
-        key = (os.getpid(), id(app))
         with self._lock:
-            if key not in self._by_app:
+            if app not in self._by_app:
                 connection = app.connection_for_write(transport_options={"confirm_publish": True})
                 limit = app.conf.broker_pool_limit or 1
-                self._by_app[key] = pools.ProducerPool(
+                self._by_app[app] = pools.ProducerPool(
                     limit=limit, connections=connection.Pool(limit=limit)
                 )
-            return self._by_app[key]
+            return self._by_app[app]
 
 
 _producers = _Pools()

@@ -47,6 +47,7 @@ class Ticket:
     :param grace_us: how late it may come before its place is free.
     :param expires_in_us: after this it will not want to run; None: never.
     :param copy: the mark of the copy that a room let go; '' if it comes from elsewhere.
+    :param broker: which broker the message belongs to: only its own releasers let it go.
     :param message: what to park if the turn is further away than `park_after_us`; '' for nothing.
     :param lead_us: how long before its turn a parked task is let go.
     """
@@ -58,6 +59,7 @@ class Ticket:
     grace_us: int = 10_000_000
     expires_in_us: int | None = None
     copy: str = ""
+    broker: str = ""
     message: str = ""
     park_after_us: int = 250_000
     lead_us: int = 150_000

@@ -72,8 +72,8 @@ class Connection:
 
     def close(self) -> None:
         with self._lock:
-            if self._pid == os.getpid() and not isinstance(self._source, redis.RedisCluster):
-                self._client.close()
+            if self._pid == os.getpid() and self._client is not self._source:
+                self._client.connection_pool.disconnect()
             self._client, self._pid = None, None
 
     def _make(self) -> Any:

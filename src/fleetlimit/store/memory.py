@@ -194,8 +194,10 @@ class MemoryStore:
             ticket and ticket.expires_in_us is not None and wait > max(ticket.expires_in_us, 0)
         )
         if write:
+            binding = next(one for one in looks if one.wait_us == wait)
             for one in looks:
-                self._write(one, now, ticket, wait, sleep, expires)
+                places = one is binding and bool(wait) and not expires
+                self._write(one, now, ticket, wait, sleep, places=places)
         known = min((one.seen for one in looks if one.seen), default=now)
         first_seen = (ticket.first_seen_us or (known if wait else 0)) if ticket else 0
         readings = tuple(
@@ -215,12 +217,12 @@ class MemoryStore:
         return Outcome(verdict, wait, sleep, first_seen, now, lambda: readings)
 
     def _write(
-        self, one: _Look, now: int, ticket: Ticket | None, wait: int, sleep: int, expires: bool
+        self, one: _Look, now: int, ticket: Ticket | None, wait: int, sleep: int, *, places: bool
     ) -> None:
         line = one.line
         if not wait:
             line.state = spend(now, one.at.ahead, one.rule, one.spend.cost, sleep)
-        if ticket and wait and one.blocked and not expires:
+        if ticket and places:  # in the line that binds
             deadline = now + min(wait, ticket.horizon_us) + ticket.grace_us
             line.join(ticket.id, one.seen or now, deadline, one.spend.cost)
         elif ticket:

@@ -1,7 +1,8 @@
 """The store the fleet shares: Redis or Valkey, one atomic script call per decision.
 
 Keys: `fleetlimit:{name}` or `fleetlimit:{name:key}` (the state), and the same with a suffix for the
-line (see `lua/line.lua`); `fleetlimit:{name}:override`; `fleetlimit:rooms`. The braces keep one line in
+line (see `lua/line.lua`); `fleetlimit:{name}:override`; `fleetlimit:brokers` and
+`fleetlimit:rooms:...`. The braces keep one line in
 one slot of a Redis Cluster and spread the lines over its nodes.
 """
 
@@ -24,12 +25,21 @@ from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Ver
 from fleetlimit.store.connection import Connection
 from fleetlimit.store.scripts import script
 
-__all__ = ["ROOMS", "RedisStore", "line_keys", "override_key", "state_key", "text", "translated"]
+__all__ = [
+    "BROKERS",
+    "RedisStore",
+    "line_keys",
+    "override_key",
+    "rooms_key",
+    "state_key",
+    "text",
+    "translated",
+]
 
 Arg: TypeAlias = "str | int | bytes"
 
-#: The index of rooms: which lines have parked tasks, and when to visit them.
-ROOMS = "fleetlimit:rooms"
+#: The brokers that have (or had) parked tasks; each has an index of its rooms.
+BROKERS = "fleetlimit:brokers"
 
 _FAST, _PER_LIMIT = 3, 9  # integers in a short reply, and for each limit in a long one
 
@@ -70,20 +80,37 @@ class RedisStore:
     def delay(self, spends: Sequence[Spend], late_us: int) -> None:
         together = [[one] for one in spends] if self.is_cluster else [spends]
         for group in together:
-            args: list[str | int] = [self.now()]
+            keys: list[str] = []
+            args: list[Arg] = [self.now(), late_us]
             for one in group:
-                args += [late_us, one.limit.rule.ticks_per_us, one.limit.rule.capacity]
-            self.run("delay", [state_key(one.limit.name, one.key) for one in group], args)
+                keys += (state_key(one.limit.name, one.key), override_key(one.limit.name))
+                args += (*_encoded_rule(one.limit), self.given_override(one.limit.name))
+            self.run("delay", keys, args)
 
     def reset(self, limit: RateLimit, key: str = "") -> None:
-        self.run("reset", line_keys(state_key(limit.name, key)), [])
+        state = state_key(limit.name, key)
+        self.run("reset", line_keys(state), [])
+        self.visit_at_once(lambda line: line == state)
+
+    def visit_at_once(self, wanted: Callable[[str], bool]) -> None:
+        """Have releasers look at these lines now: who is parked there may go sooner."""
+        client = self.connection.client
+        with translated([BROKERS]):
+            for broker in client.smembers(BROKERS):
+                index = rooms_key(text(broker))
+                for line, _ in client.zscan_iter(index):
+                    if wanted(text(line)):
+                        client.zadd(index, {line: 0}, xx=True)
 
     def override(self, name: str) -> Override:
         with translated([override_key(name)]):
             stored = self.connection.client.get(override_key(name))
         if not stored:
             return Override()
-        emission, ticks, capacity, until = map(int, text(stored).split(":"))
+        try:
+            emission, ticks, capacity, until = map(int, text(stored).split(":"))
+        except ValueError as error:
+            raise StateError(f"foreign data at {override_key(name)}") from error
         return Override(Rule(emission, ticks, capacity) if emission else None, until)
 
     def set_override(self, name: str, override: Override) -> None:
@@ -122,13 +149,13 @@ class RedisStore:
         except RedisError as error:
             raise _ours(error, keys) from error
 
-    def given_override(self, name: str) -> str:
+    def given_override(self, name: str, *, fresh: bool = False) -> str:
         """On a Cluster the override lies in another slot than a line: it is read apart, at most once
-        a second. Elsewhere '': the script reads it, in the same call."""
+        a second unless it must be `fresh`. Elsewhere '': the script reads it, in the same call."""
         if not self.is_cluster:
             return ""
         until, value = self._overrides.get(name, (0.0, ""))
-        if until < time.monotonic():
+        if fresh or until < time.monotonic():
             with translated([override_key(name)]):
                 stored = self.connection.client.get(override_key(name))
             value = text(stored) if stored else "0:0:0:0"
@@ -145,7 +172,7 @@ class RedisStore:
             args += _encoded_rule(one.limit)
             args += (one.cost, self.given_override(one.limit.name))
         if ticket and ticket.message and not self.is_cluster:
-            keys.append(ROOMS)  # on a Cluster it lies in another slot: see below
+            keys.append(rooms_key(ticket.broker))  # on a Cluster it lies in another slot: see below
         if ticket:
             args += _ticket_args(ticket)
         newcomer = not ticket or not (ticket.first_seen_us or ticket.copy)
@@ -156,8 +183,9 @@ class RedisStore:
             # A crash just before this leaves the task in a room that nobody visits, until another
             # one parks there: on a Cluster the two writes cannot be one.
             visit = outcome.now_us + outcome.wait_us - ticket.lead_us
-            with translated([ROOMS]):
-                self.connection.client.zadd(ROOMS, {keys[0]: visit}, lt=True)
+            index = rooms_key(ticket.broker)
+            with translated([index]):
+                self.connection.client.zadd(index, {keys[0]: visit}, lt=True)
         return outcome
 
     def _one_by_one(self, spends: Sequence[Spend], ticket: Ticket | None) -> Outcome:
@@ -191,6 +219,11 @@ def override_key(name: str) -> str:
     return f"fleetlimit:{{{name}}}:override"
 
 
+def rooms_key(broker: str) -> str:
+    """The index of rooms of a broker: which lines have parked tasks, and when to visit them."""
+    return f"fleetlimit:rooms:{broker}"
+
+
 def line_keys(state: str) -> list[str]:
     """All keys of a line, in the order the scripts take them."""
     name = state[len("fleetlimit:{") : -1].split(":", 1)[0]
@@ -215,7 +248,8 @@ def _ticket_args(ticket: Ticket) -> list[Arg]:
         f"{ticket.max_sleep_us} {ticket.horizon_us} {ticket.grace_us} {expires} "
         f"{ticket.park_after_us} {ticket.lead_us}"
     )
-    return [ticket.id, ticket.first_seen_us, ticket.copy, ticket.message, numbers]
+    message = ticket.message and f"{ticket.broker}:{ticket.message}"
+    return [ticket.id, ticket.first_seen_us, ticket.copy, message, numbers]
 
 
 def _outcome(reply: list[int], spends: Sequence[Spend], look_only: bool) -> Outcome:

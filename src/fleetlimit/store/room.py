@@ -11,7 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetlimit.store.base import Ticket
-from fleetlimit.store.redis import ROOMS, RedisStore, line_keys, state_key, text, translated
+from fleetlimit.store.redis import (
+    BROKERS,
+    RedisStore,
+    line_keys,
+    rooms_key,
+    state_key,
+    text,
+    translated,
+)
 
 __all__ = ["Due", "Released", "Room", "Status"]
 
@@ -51,20 +59,26 @@ class Status:
     parked: int
     #: Seconds since the first in line was first seen; None when nobody waits.
     oldest: float | None
-    #: Seconds until the next unit exists; 0 when one exists now.
-    next_due: float
+    #: Seconds until the next parked task is let go; None when nobody is parked.
+    next_due: float | None
     #: Seconds until a pause ends; 0 when there is none.
     paused: float
 
 
 class Room:
-    """The rooms of one Redis store."""
+    """The rooms of one Redis store. A releaser says for which broker it works."""
 
-    def __init__(self, store: RedisStore) -> None:
-        self._store = store
+    def __init__(self, store: RedisStore, broker: str = "") -> None:
+        self._store, self._broker = store, broker
+        self._index = rooms_key(broker)
+        self._announced = False
 
     def due_lines(self) -> Due:
-        now, next_us, *lines = self._store.run("due", [ROOMS], [self._store.now(), LINES])
+        if not self._announced:
+            with translated([BROKERS]):
+                self._store.connection.client.sadd(BROKERS, self._broker)
+            self._announced = True
+        now, next_us, *lines = self._store.run("due", [self._index], [self._store.now(), LINES])
         return Due(now, next_us, tuple(text(line) for line in lines))
 
     def release(self, line: str, lead_us: int) -> Released:
@@ -72,12 +86,12 @@ class Room:
         keys = line_keys(line)
         name = keys[-1].split("{")[1].split("}")[0]
         if not self._store.is_cluster:
-            keys.append(ROOMS)
-        override = self._store.given_override(name)
-        args = [self._store.now(), override, lead_us, LEASE_US, MESSAGES, GRACE_US]
+            keys.append(self._index)
+        override = self._store.given_override(name, fresh=True)
+        args = [self._store.now(), override, lead_us, LEASE_US, MESSAGES, GRACE_US, self._broker]
         copy, next_us, *rest = self._store.run("release", keys, args)
         if self._store.is_cluster:
-            self._visit(line, next_us or copy + 60_000_000)
+            self._note_visit(line, keys[3], next_us)
         ids, seen, texts = rest[::3], rest[1::3], rest[2::3]
         messages = [
             (text(id), int(at), text(message))
@@ -92,22 +106,22 @@ class Room:
 
     def wake(self, name: str) -> None:
         """Have all lines of a limit visited at once: its pace has changed."""
-        client = self._store.connection.client
-        own = (state_key(name), state_key(name)[:-1] + ":")
-        with translated([ROOMS]):
-            for line, _ in client.zscan_iter(ROOMS):
-                if text(line) == own[0] or text(line).startswith(own[1]):
-                    client.zadd(ROOMS, {line: 0}, xx=True)
+        own, keyed = state_key(name), state_key(name)[:-1] + ":"
+        self._store.visit_at_once(lambda line: line == own or line.startswith(keyed))
 
     def status(self, name: str, key: str = "") -> Status:
         args = [self._store.now(), self._store.given_override(name)]
         keys = line_keys(state_key(name, key))
-        now, waiting, parked, oldest, tat, pause, *_ = self._store.run("status", keys, args)
+        now, waiting, parked, oldest, _, pause, *_ = self._store.run("status", keys, args)
+        client = self._store.connection.client
+        with translated([BROKERS]):
+            indexes = [rooms_key(text(broker)) for broker in client.smembers(BROKERS)]
+            visits = [at for index in indexes if (at := client.zscore(index, keys[0])) is not None]
         return Status(
             waiting=waiting,
             parked=parked,
             oldest=(now - oldest) / 1e6 if oldest else None,
-            next_due=max(0, tat - now, pause) / 1e6,
+            next_due=max(0, min(visits) - now) / 1e6 if parked and visits else None,
             paused=pause / 1e6,
         )
 
@@ -121,12 +135,26 @@ class Room:
     def cancel(self, name: str, id: str, key: str = "") -> bool:
         """Take a parked task out; it will not run. Whether it was there."""
         keys = line_keys(state_key(name, key))[:5]
-        return bool(self._store.run("cancel", keys, [id, 1]))
+        return bool(self._store.run("cancel", keys, [self._store.now(), id, 1]))
 
     def leave(self, name: str, id: str, key: str = "") -> bool:
         """Give up a waiting task's place, parked or not."""
-        return bool(self._store.run("cancel", line_keys(state_key(name, key))[:5], [id, 0]))
+        keys = line_keys(state_key(name, key))[:5]
+        return bool(self._store.run("cancel", keys, [self._store.now(), id, 0]))
 
-    def _visit(self, line: str, at_us: int) -> None:
-        with translated([ROOMS]):
-            self._store.connection.client.zadd(ROOMS, {line: at_us})
+    def postpone(self, line: str, seconds: float) -> None:
+        """Visit a line later: something is wrong with it."""
+        with translated([self._index]):
+            at = self._store.now_us() + round(seconds * 1e6)
+            self._store.connection.client.zadd(self._index, {line: at}, xx=True)
+
+    def _note_visit(self, line: str, room: str, at_us: int) -> None:
+        """On a Cluster: the index, apart from the line. One parked between the two is seen again."""
+        client = self._store.connection.client
+        with translated([self._index]):
+            if at_us:
+                client.zadd(self._index, {line: at_us})
+                return
+            client.zrem(self._index, line)
+            if client.exists(room):
+                client.zadd(self._index, {line: 0})
