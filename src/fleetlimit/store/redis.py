@@ -29,6 +29,7 @@ __all__ = [
     "BROKERS",
     "RedisStore",
     "line_keys",
+    "name_in",
     "override_key",
     "rooms_key",
     "state_key",
@@ -83,13 +84,14 @@ class RedisStore:
             keys: list[str] = []
             args: list[Arg] = [self.now(), late_us]
             for one in group:
-                keys += (state_key(one.limit.name, one.key), override_key(one.limit.name))
+                every = self.keys_of(state_key(one.limit.name, one.key))
+                keys += (every[0], every[-1])
                 args += (*_encoded_rule(one.limit), self.given_override(one.limit.name))
             self.run("delay", keys, args)
 
     def reset(self, limit: RateLimit, key: str = "") -> None:
         state = state_key(limit.name, key)
-        self.run("reset", line_keys(state), [])
+        self.run("reset", self.keys_of(state), [])
         self.visit_at_once(lambda line: line == state)
 
     def visit_at_once(self, wanted: Callable[[str], bool]) -> None:
@@ -115,6 +117,7 @@ class RedisStore:
 
     def set_override(self, name: str, override: Override) -> None:
         key, rule = override_key(name), override.rule or Rule(0, 0, 0)
+        self._overrides.pop(name, None)
         value = f"{rule.emission}:{rule.ticks_per_us}:{rule.capacity}:{override.pause_until_us}"
         with translated([key]):
             if override.rule:
@@ -137,6 +140,10 @@ class RedisStore:
     @property
     def is_cluster(self) -> bool:
         return isinstance(self.connection.client, RedisCluster)
+
+    def keys_of(self, state: str) -> tuple[str, ...]:
+        """All keys of a line, as the scripts take them."""
+        return line_keys(state, self.is_cluster)
 
     def now(self) -> str | int:
         """What scripts take as the time: '' for the server's own."""
@@ -167,11 +174,12 @@ class RedisStore:
     ) -> Outcome:
         keys: list[str | bytes] = []
         args: list[Arg] = [self.now(), b"look" if look_only else b"ask", len(spends)]
+        cluster = self.is_cluster
         for one in spends:
-            keys += _encoded_keys(one.limit.name, one.key)
+            keys += _encoded_keys(one.limit.name, one.key, cluster)
             args += _encoded_rule(one.limit)
             args += (one.cost, self.given_override(one.limit.name))
-        if ticket and ticket.message and not self.is_cluster:
+        if ticket and ticket.message and not cluster:
             keys.append(rooms_key(ticket.broker))  # on a Cluster it lies in another slot: see below
         if ticket:
             args += _ticket_args(ticket)
@@ -179,7 +187,7 @@ class RedisStore:
         if len(spends) == 1 and newcomer and not (look_only or args[7]):
             args[1] = b"fast" if spends[0].limit.rule.ticks_per_us == 1 else b"ask"
         outcome = _outcome(self.run("acquire", keys, args), spends, look_only)
-        if outcome.verdict is Verdict.PARKED and self.is_cluster and ticket:
+        if outcome.verdict is Verdict.PARKED and cluster and ticket:
             # A crash just before this leaves the task in a room that nobody visits, until another
             # one parks there: on a Cluster the two writes cannot be one.
             visit = outcome.now_us + outcome.wait_us - ticket.lead_us
@@ -224,16 +232,23 @@ def rooms_key(broker: str) -> str:
     return f"fleetlimit:rooms:{broker}"
 
 
-def line_keys(state: str) -> list[str]:
-    """All keys of a line, in the order the scripts take them."""
-    name = state[len("fleetlimit:{") : -1].split(":", 1)[0]
-    suffixes = ("", ":line", ":due", ":room", ":claims", ":started")
-    return [*(state + suffix for suffix in suffixes), override_key(name)]
+def name_in(state: str) -> str:
+    """The limit's name in a state key."""
+    return state[len("fleetlimit:{") : -1].split(":", 1)[0]
 
 
 @lru_cache(maxsize=4096)
-def _encoded_keys(name: str, key: str) -> tuple[bytes, ...]:
-    return tuple(one.encode() for one in line_keys(state_key(name, key)))
+def line_keys(state: str, cluster: bool) -> tuple[str, ...]:
+    """All keys of a line, in the order the scripts take them. On a Cluster the override is given as
+    an argument (`given_override`), and its place is taken by a key of the line's own slot."""
+    suffixes = ("", ":line", ":due", ":room", ":claims", ":started")
+    own = (state + suffix for suffix in suffixes)
+    return (*own, state + ":override" if cluster else override_key(name_in(state)))
+
+
+@lru_cache(maxsize=4096)
+def _encoded_keys(name: str, key: str, cluster: bool) -> tuple[bytes, ...]:
+    return tuple(one.encode() for one in line_keys(state_key(name, key), cluster))
 
 
 @lru_cache(maxsize=1024)

@@ -14,7 +14,7 @@ from fleetlimit.store.base import Ticket
 from fleetlimit.store.redis import (
     BROKERS,
     RedisStore,
-    line_keys,
+    name_in,
     rooms_key,
     state_key,
     text,
@@ -83,8 +83,8 @@ class Room:
 
     def release(self, line: str, lead_us: int) -> Released:
         """Claim what is due in a line, `lead_us` before its turn."""
-        keys = line_keys(line)
-        name = keys[-1].split("{")[1].split("}")[0]
+        keys = [*self._store.keys_of(line)]
+        name = name_in(line)
         if not self._store.is_cluster:
             keys.append(self._index)
         override = self._store.given_override(name, fresh=True)
@@ -102,7 +102,7 @@ class Room:
     def confirm(self, line: str, copy: int, ids: Sequence[str]) -> None:
         """These were published: their messages can go."""
         args = [self._store.now(), GRACE_US, copy, *ids]
-        self._store.run("confirm", line_keys(line)[:5], args)
+        self._store.run("confirm", self._store.keys_of(line)[:5], args)
 
     def wake(self, name: str) -> None:
         """Have all lines of a limit visited at once: its pace has changed."""
@@ -110,8 +110,8 @@ class Room:
         self._store.visit_at_once(lambda line: line == own or line.startswith(keyed))
 
     def status(self, name: str, key: str = "") -> Status:
-        args = [self._store.now(), self._store.given_override(name)]
-        keys = line_keys(state_key(name, key))
+        args = [self._store.now(), self._store.given_override(name, fresh=True)]
+        keys = self._store.keys_of(state_key(name, key))
         now, waiting, parked, oldest, _, pause, *_ = self._store.run("status", keys, args)
         client = self._store.connection.client
         with translated([BROKERS]):
@@ -127,19 +127,19 @@ class Room:
 
     def parked(self, name: str, key: str = "", most: int = 100) -> list[str]:
         """Ids of parked tasks, the first in line first."""
-        client, keys = self._store.connection.client, line_keys(state_key(name, key))
+        client, keys = self._store.connection.client, self._store.keys_of(state_key(name, key))
         with translated(keys):
             ids = [text(one) for one in client.zrange(keys[1], 0, most - 1)]
             return [id for id in ids if client.hexists(keys[3], id)]
 
     def cancel(self, name: str, id: str, key: str = "") -> bool:
         """Take a parked task out; it will not run. Whether it was there."""
-        keys = line_keys(state_key(name, key))[:5]
+        keys = self._store.keys_of(state_key(name, key))[:5]
         return bool(self._store.run("cancel", keys, [self._store.now(), id, 1]))
 
     def leave(self, name: str, id: str, key: str = "") -> bool:
         """Give up a waiting task's place, parked or not."""
-        keys = line_keys(state_key(name, key))[:5]
+        keys = self._store.keys_of(state_key(name, key))[:5]
         return bool(self._store.run("cancel", keys, [self._store.now(), id, 0]))
 
     def postpone(self, line: str, seconds: float) -> None:
