@@ -1,13 +1,13 @@
---@ fast gcra line place
+--@ gcra line place
 -- Decide for one task under one or several limits: all are spent, or none is.
 -- KEYS  per limit: state, line, due, room, claims, started, override; then, to park, the index of rooms
--- ARGV  1 now_us ('' = the server's clock)   2 'ask', 'look' (write nothing) or 'fast' (see fast.lua)
+-- ARGV  1 now_us ('' = the server's clock)   2 'ask', or 'look' (write nothing)
 --       3 number of limits n   then per limit: emission (ticks), ticks per us, capacity (ticks),
 --       cost (units), override ('' = read the key)
 --       then, for who may wait: task id, first_seen_us (0 = fresh), copy ('' = not let go from a room),
 --       message to park, behind its broker and ':' ('' = none), and in one text, parted by spaces: max_sleep_us (a newcomer: a
 --       fifth of it), horizon_us, grace_us, expires_in_us (-1 = never), park_after_us, lead_us
--- Reply integers: three (see fast.lua), or verdict (1 admitted, 0 denied, 2 denied and parked, -1 would
+-- Reply integers: verdict (1 admitted, 0 denied, 2 denied and parked, -1 would
 --       expire before its turn: no place, -2 another copy has started), wait_us or (admitted) sleep_us,
 --       now_us, first_seen_us, then per limit: wait_us, rank, waiting, the former tat_us (0 = none),
 --       tat_ticks and ahead_us, and the rule in force: emission, ticks per us, capacity

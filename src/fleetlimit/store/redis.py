@@ -42,7 +42,8 @@ Arg: TypeAlias = "str | int | bytes"
 #: The brokers that have (or had) parked tasks; each has an index of its rooms.
 BROKERS = "fleetlimit:brokers"
 
-_FAST, _PER_LIMIT = 3, 9  # integers in a short reply, and for each limit in a long one
+_PER_LIMIT = 9  # integers in a reply for each limit
+_NONE = ("", "0:0:0:0")  # no override, read by the script or (on a Cluster) given
 
 
 class RedisStore:
@@ -55,14 +56,16 @@ class RedisStore:
     def __init__(self, source: Any, *, clock: Callable[[], int] | None = None) -> None:
         self.connection = source if isinstance(source, Connection) else Connection(source)
         self._clock = clock
+        #: Lines whose last full answer was a denial: the cheap script would say "not my case".
+        self._busy: set[Arg] = set()
         self._overrides: dict[
             str, tuple[float, str]
         ] = {}  # on a Cluster: read at most once a second
 
     def acquire(self, spends: Sequence[Spend], ticket: Ticket | None = None) -> Outcome:
-        if self.is_cluster and len(spends) > 1:
-            return self._one_by_one(spends, ticket)
-        return self._ask(spends, ticket)
+        if len(spends) == 1:
+            return self._try(spends[0], ticket) or self._ask(spends, ticket)
+        return self._one_by_one(spends, ticket) if self.is_cluster else self._ask(spends, ticket)
 
     def peek(self, spends: Sequence[Spend]) -> Outcome:
         if self.is_cluster:
@@ -169,6 +172,34 @@ class RedisStore:
             self._overrides[name] = (time.monotonic() + 1, value)
         return value
 
+    def _try(self, one: Spend, ticket: Ticket | None) -> Outcome | None:
+        """The cheap script, where the last answer of the full one was no denial; None: it is a case
+        for the full one."""
+        rule = one.limit.rule
+        keys = _encoded_keys(one.limit.name, one.key, self.is_cluster)
+        newcomer = not ticket or not (ticket.first_seen_us or ticket.copy)
+        given = self.given_override(one.limit.name)
+        if not newcomer or rule.ticks_per_us != 1 or keys[0] in self._busy or given not in _NONE:
+            return None
+        emission, _, capacity = _encoded_rule(one.limit)
+        args = (self.now(), emission, capacity, one.cost, b"1" if ticket else b"0")
+        admitted, *found = self.run("try", (keys[0], keys[-1]), args)
+        if not found:
+            return None
+        now, tat = found
+        former = State(tat) if tat else None
+        wait = 0 if admitted else decide(former, now, rule, one.cost).wait_us
+        return Outcome(
+            Verdict(admitted), wait, 0, 0, now,
+            lambda: (read(one, now, former, sleep_us=None if wait else 0, wait_us=wait),),
+        )  # fmt: skip
+
+    def _remember(self, state: Arg, *, busy: bool) -> None:
+        if not busy:
+            self._busy.discard(state)
+        elif len(self._busy) < 10_000:
+            self._busy.add(state)
+
     def _ask(
         self, spends: Sequence[Spend], ticket: Ticket | None, *, look_only: bool = False
     ) -> Outcome:
@@ -183,10 +214,8 @@ class RedisStore:
             keys.append(rooms_key(ticket.broker))  # on a Cluster it lies in another slot: see below
         if ticket:
             args += _ticket_args(ticket)
-        newcomer = not ticket or not (ticket.first_seen_us or ticket.copy)
-        if len(spends) == 1 and newcomer and not (look_only or args[7]):
-            args[1] = b"fast" if spends[0].limit.rule.ticks_per_us == 1 else b"ask"
         outcome = _outcome(self.run("acquire", keys, args), spends, look_only)
+        self._remember(keys[0], busy=not outcome.admitted)
         if outcome.verdict is Verdict.PARKED and cluster and ticket:
             # A crash just before this leaves the task in a room that nobody visits, until another
             # one parks there: on a Cluster the two writes cannot be one.
@@ -204,7 +233,7 @@ class RedisStore:
             ticket = replace(ticket, max_sleep_us=0)
         taken: list[Outcome] = []
         for one in spends:
-            outcome = self._ask([one], ticket)
+            outcome = self._try(one, ticket) or self._ask([one], ticket)
             if not outcome.admitted:
                 for done, spend in zip(taken, spends, strict=False):
                     self.give_back(spend, done.readings[0])
@@ -268,14 +297,6 @@ def _ticket_args(ticket: Ticket) -> list[Arg]:
 
 
 def _outcome(reply: list[int], spends: Sequence[Spend], look_only: bool) -> Outcome:
-    if len(reply) == _FAST:
-        admitted, now, tat = reply
-        former = State(tat) if tat else None
-        wait = 0 if admitted else decide(former, now, spends[0].limit.rule, spends[0].cost).wait_us
-        return Outcome(
-            Verdict(admitted), wait, 0, 0, now,
-            lambda: (read(spends[0], now, former, sleep_us=None if wait else 0, wait_us=wait),),
-        )  # fmt: skip
     verdict, (pause, now, first_seen) = Verdict(reply[0]), reply[1:4]
     admitted = verdict is Verdict.ADMITTED
     sleep = pause if admitted and not look_only else 0
