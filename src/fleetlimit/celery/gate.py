@@ -171,16 +171,17 @@ class _Delivery:
             self._message = Message.of(self.task)
         return self._message
 
-    def ask(self, *, parking: bool | None = None) -> Outcome:
-        """Ask the store. With `parking` (by default where the last answer for this line was a
-        denial) the message goes along, to be parked in the same round trip."""
+    def ask(self, *, parking: bool | None = None, again: bool = False) -> Outcome:
+        """Ask the store. With `parking` (by default where others waited in this line when last
+        asked) the message goes along, to be parked in the same round trip. `again`: just denied, and
+        asks only to be parked: it must not sleep into a cell as one who was woken for it may."""
         if parking is None:
             parking = self.line in _busy
         request = self.task.request
         ticket = Ticket(
             id=request.id,
             first_seen_us=self.seen_us,
-            max_sleep_us=self.settings.max_sleep_us,
+            max_sleep_us=0 if again else self.settings.max_sleep_us,
             horizon_us=self.settings.horizon_us,
             expires_in_us=expires_in_us(request.expires),
             copy=copy_of(request),
@@ -195,14 +196,15 @@ class _Delivery:
             logger.debug("%s waits: %s", request.id, error)
             wait_us = round(random.uniform(5, 15) * 1e6)
             return Outcome(Verdict.DENIED, wait_us, 0, self.seen_us, 0)
-        _remember(self.line, busy=not outcome.admitted)
+        waiting = self.line in _busy and any(one.waiting for one in outcome.readings)
+        _remember(self.line, busy=waiting or not outcome.admitted)
         self.seen_us = outcome.first_seen_us
         if (
             outcome.verdict is Verdict.DENIED
             and outcome.wait_us > ticket.park_after_us
             and (not parking and self._packed())
         ):
-            return self.ask(parking=True)
+            return self.ask(parking=True, again=True)
         return outcome
 
     def _acquire(self, ticket: Ticket) -> Outcome:

@@ -42,7 +42,8 @@ Arg: TypeAlias = "str | int | bytes"
 #: The brokers that have (or had) parked tasks; each has an index of its rooms.
 BROKERS = "fleetlimit:brokers"
 
-_PER_LIMIT = 9  # integers in a reply for each limit
+_PER_LIMIT = 9  # integers in a reply for each limit, after four for all
+_WAITING = 4 + 2  # of the first limit
 _NONE = ("", "0:0:0:0")  # no override, read by the script or (on a Cluster) given
 
 
@@ -56,7 +57,7 @@ class RedisStore:
     def __init__(self, source: Any, *, clock: Callable[[], int] | None = None) -> None:
         self.connection = source if isinstance(source, Connection) else Connection(source)
         self._clock = clock
-        #: Lines whose last full answer was a denial: the cheap script would say "not my case".
+        #: Lines in which others waited when last asked: the cheap script would say "not my case".
         self._busy: set[Arg] = set()
         self._overrides: dict[
             str, tuple[float, str]
@@ -214,8 +215,9 @@ class RedisStore:
             keys.append(rooms_key(ticket.broker))  # on a Cluster it lies in another slot: see below
         if ticket:
             args += _ticket_args(ticket)
-        outcome = _outcome(self.run("acquire", keys, args), spends, look_only)
-        self._remember(keys[0], busy=not outcome.admitted)
+        reply = self.run("acquire", keys, args)
+        outcome = _outcome(reply, spends, look_only)
+        self._remember(keys[0], busy=not outcome.admitted or reply[_WAITING] > 0)
         if outcome.verdict is Verdict.PARKED and cluster and ticket:
             # A crash just before this leaves the task in a room that nobody visits, until another
             # one parks there: on a Cluster the two writes cannot be one.
