@@ -36,7 +36,7 @@ from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import merged
 from fleetlimit.store.base import Outcome, Spend, Store, Ticket, Verdict
 
-__all__ = ["MARK", "Mark", "enter", "enter_function", "limits_of", "mark_of", "plan"]
+__all__ = ["MARK", "Mark", "enter", "enter_function", "limits_of", "mark_of", "plan", "warm"]
 
 logger = get_logger(__name__)
 
@@ -284,6 +284,15 @@ def _start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
     if late > min(one.limit.per_us * one.limit.margin for one in spends) / 10 + _LATE_US:
         with contextlib.suppress(StoreUnavailable):
             store.delay(spends, late)
+
+
+def warm(app: Any) -> None:
+    """Connect, and learn the difference of the clocks, before a pool process gets its first task:
+    else a first start that comes late would not be seen to be."""
+    store = limiter_of(app).store
+    with contextlib.suppress(StoreUnavailable):
+        for _ in range(3):
+            _punctuality(os.getpid(), id(store)).due_us(store.now_us(), 0)
 
 
 @functools.lru_cache(maxsize=8)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery import _state, bootsteps
+from celery import _state, bootsteps, signals
 from kombu.utils.imports import symbol_by_name
 
 from fleetlimit.celery.config import limiter_of, room_of, settings_of
+from fleetlimit.celery.gate import warm
 from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.task import install_all
 
@@ -49,6 +50,7 @@ class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has n
         limiter_of(worker.app)
         for task in limited:
             task.Request = _request_class(symbol_by_name(task.Request))
+        signals.worker_process_init.connect(lambda **_: warm(worker.app), weak=False)
         room = room_of(worker.app)
         return Releaser(worker.app, room) if room else None
 
