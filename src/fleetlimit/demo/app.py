@@ -44,9 +44,11 @@ def _connection() -> http.client.HTTPConnection:
 
 @signals.worker_process_init.connect  # type: ignore[untyped-decorator]  # Celery has no type hints
 def _warm(**_: Any) -> None:
-    """Connect before the first call: the limit counts when a call arrives."""
-    with contextlib.suppress(OSError):  # the first call will say so
-        _connection().connect()
+    """Connect, and go the way of a call once, before the first: the limit counts when it arrives."""
+    with contextlib.suppress(OSError, http.client.HTTPException):  # the first call will say so
+        for _again in range(2):
+            _connection().request("GET", "/calls")
+            _connection().getresponse().read()
 
 
 def call_api(number: int) -> int:
