@@ -37,15 +37,6 @@ VARIANTS = {
 #: Where Celery keeps its default queue in Redis, and what workers hold of it.
 QUEUE, UNACKED = "celery", "unacked"
 Call = tuple[float, int, bool]
-_SENDER = """
-import os, sys
-from celery import Celery
-os.nice(19)  # elsewhere it would have a machine of its own
-url, task, tasks = sys.argv[1:]
-with Celery(broker=url) as app, app.producer_pool.acquire(block=True) as producer:
-    for number in range(int(tasks)):
-        app.send_task(task, (number,), producer=producer)
-"""
 
 
 @dataclass(frozen=True)
@@ -149,10 +140,15 @@ class Fleet:
         return Worker(spawn(command, log, env=self.env, start_new_session=True), log)
 
     def send(self, task: str, tasks: int) -> None:
-        """Send the backlog: numbers 0, 1, 2, ..., in order; from a process of its own, so that the
-        API in this one stamps a call when it arrives."""
-        command = [sys.executable, "-c", _SENDER, self.url, task, str(tasks)]
-        subprocess.run(command, env=self.env, check=True)
+        """Send the backlog: numbers 0, 1, 2, ..., in order."""
+        from celery import Celery
+
+        with (
+            Celery(broker=self.url) as sender,
+            sender.producer_pool.acquire(block=True) as producer,
+        ):
+            for number in range(tasks):
+                sender.send_task(task, (number,), producer=producer)
 
     def run(
         self, task: str, tasks: int, *, patience: float, tick: Callable[[list[Call], int], None]
