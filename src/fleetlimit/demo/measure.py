@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -216,7 +215,3 @@ def result(calls: Sequence[Call], deliveries: int, tasks: int, limit: int, per: 
         drain_s=round(drain, 3),
         drain_over_ideal=round(drain / ideal, 4),
     )
-
-
-def post(url: str) -> None:
-    urllib.request.urlopen(urllib.request.Request(url, method="POST")).close()

@@ -109,12 +109,8 @@ class RedisStore:
                         client.zadd(index, {line: 0}, xx=True)
 
     def override(self, name: str) -> Override:
-        with translated([override_key(name)]):
-            stored = self.connection.client.get(override_key(name))
-        if not stored:
-            return Override()
         try:
-            emission, ticks, capacity, until = map(int, text(stored).split(":"))
+            emission, ticks, capacity, until = map(int, self._stored_override(name).split(":"))
         except ValueError as error:
             raise StateError(f"foreign data at {override_key(name)}") from error
         return Override(Rule(emission, ticks, capacity) if emission else None, until)
@@ -167,11 +163,14 @@ class RedisStore:
             return ""
         until, value = self._overrides.get(name, (0.0, ""))
         if fresh or until < time.monotonic():
-            with translated([override_key(name)]):
-                stored = self.connection.client.get(override_key(name))
-            value = text(stored) if stored else "0:0:0:0"
+            value = self._stored_override(name)
             self._overrides[name] = (time.monotonic() + 1, value)
         return value
+
+    def _stored_override(self, name: str) -> str:
+        with translated([override_key(name)]):
+            stored = self.connection.client.get(override_key(name))
+        return text(stored) if stored else "0:0:0:0"
 
     def _try(self, one: Spend, ticket: Ticket | None) -> Outcome | None:
         """The cheap script, where the last answer of the full one was no denial; None: it is a case

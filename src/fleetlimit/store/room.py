@@ -112,7 +112,7 @@ class Room:
     def status(self, name: str, key: str = "") -> Status:
         args = [self._store.now(), self._store.given_override(name, fresh=True)]
         keys = self._store.keys_of(state_key(name, key))
-        now, waiting, parked, oldest, _, pause, *_ = self._store.run("status", keys, args)
+        now, waiting, parked, oldest, pause = self._store.run("status", keys, args)
         client = self._store.connection.client
         with translated([BROKERS]):
             indexes = [rooms_key(text(broker)) for broker in client.smembers(BROKERS)]
@@ -135,12 +135,7 @@ class Room:
     def cancel(self, name: str, id: str, key: str = "") -> bool:
         """Take a parked task out; it will not run. Whether it was there."""
         keys = self._store.keys_of(state_key(name, key))[:5]
-        return bool(self._store.run("cancel", keys, [self._store.now(), id, 1]))
-
-    def leave(self, name: str, id: str, key: str = "") -> bool:
-        """Give up a waiting task's place, parked or not."""
-        keys = self._store.keys_of(state_key(name, key))[:5]
-        return bool(self._store.run("cancel", keys, [self._store.now(), id, 0]))
+        return bool(self._store.run("cancel", keys, [self._store.now(), id]))
 
     def postpone(self, line: str, seconds: float) -> None:
         """Visit a line later: something is wrong with it."""
