@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import time
 
-from fleetlimit.demo.measure import QUEUE, VARIANTS, Call, Fleet, fleet, result
+from fleetlimit.demo.api import Call
+from fleetlimit.demo.measure import QUEUE, VARIANTS, Fleet, fleet, result
 
 
 def run(one: Fleet, tasks: int, patience: float) -> tuple[list[Call], int, float]:

@@ -20,7 +20,8 @@ import redis
 from fleet import places, run
 
 from fleetlimit import RateLimit, RateLimiter
-from fleetlimit.demo.measure import VARIANTS, Call, Fleet, Worker, fleet, result, worst_window
+from fleetlimit.demo.api import Call
+from fleetlimit.demo.measure import VARIANTS, Fleet, Worker, fleet, result, worst_window
 from fleetlimit.demo.processes import spawn, stop, until
 from fleetlimit.store.base import Spend, Ticket
 from fleetlimit.store.redis import RedisStore
@@ -52,8 +53,8 @@ def workers(one: Fleet, envs: tuple[dict[str, str], ...] = ({}, {}, {})) -> Iter
 
 
 def wait(one: Fleet, calls: int, patience: float) -> list[Call]:
-    until(lambda: len(one.window.calls) >= calls, f"{calls} calls", patience)
-    return list(one.window.calls)
+    until(lambda: len(one.api.calls()) >= calls, f"{calls} calls", patience)
+    return one.api.calls()
 
 
 def rate(calls: list[Call], since: float, to: float) -> float:
@@ -83,9 +84,9 @@ def kill(tasks: int = 500, limit: int = 20) -> None:
         until(lambda: time.monotonic() > first + 5, "five seconds")
         at = time.monotonic()
         os.killpg(made[0].process.pid, signal.SIGKILL)
-        until(lambda: len(one.window.calls) >= tasks - 12, "nearly all", 90)
+        until(lambda: len(one.api.calls()) >= tasks - 12, "nearly all", 90)
         time.sleep(3)
-        calls = list(one.window.calls)
+        calls = one.api.calls()
     times = [at for at, _, _ in calls]
     numbers = [n for _, n, _ in calls]
     gap = max(b - a for a, b in pairwise(t for t in times if t > at - 1))
@@ -163,7 +164,7 @@ def visibility(tasks: int = 100) -> None:
     with fleet(1, 3.0, FLEETLIMIT_DEMO_CONF=conf) as one, workers(one):
         calls, deliveries = one.run(TASK, tasks, patience=400, tick=lambda *_: None)
         time.sleep(15)
-        numbers = [n for _, n, _ in one.window.calls]
+        numbers = [n for _, n, _ in one.api.calls()]
     print(
         f"visibility timeout 10 s, waits up to {calls[-1][0] - calls[0][0]:.0f} s: "
         f"{len(set(numbers))} of {tasks}, started more than once: {len(numbers) - len(set(numbers))}, "
@@ -182,7 +183,7 @@ def memory(tasks: int = 100_000) -> None:
         used = int(one.redis.info("memory")["used_memory"])  # type: ignore[index]
         one.send(TASK, tasks)
         status: Callable[[], Any] = lambda: RateLimiter(one.url).status(NAME)  # noqa: E731
-        until(lambda: status().parked + len(one.window.calls) >= tasks - 20, "parked", 900)
+        until(lambda: status().parked + len(one.api.calls()) >= tasks - 20, "parked", 900)
         until(lambda: int(one.redis.llen("celery")) < 5, "read", 60)  # type: ignore[arg-type]
         parked = status().parked
         grown = [resident(worker) - before for worker, before in zip(made, rss, strict=True)]

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fleetlimit.cli import main
-from fleetlimit.demo import api, run
-from fleetlimit.demo.measure import Call, Result, result, worst_window
+from fleetlimit.demo import measure, run
+from fleetlimit.demo.api import Call
+from fleetlimit.demo.measure import Result, result, worst_window
 from fleetlimit.demo.picture import draw, trailing
 from fleetlimit.demo.processes import until
 from fleetlimit.demo.run import CELERY, OURS, RETRY, Outcome, Plan
@@ -116,8 +117,10 @@ def test_a_broken_baseline_is_no_broken_promise(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_real_run_notices_an_api_that_is_stricter(monkeypatch: pytest.MonkeyPatch) -> None:
-    serve = api.serve
-    monkeypatch.setattr(api, "serve", lambda port, limit, per: serve(port, limit // 2, per))
+    serve = measure.fragile_api
+    monkeypatch.setattr(
+        measure, "fragile_api", lambda folder, limit, per: serve(folder, limit // 2, per)
+    )
     options = ["--tasks", "25", "--workers", "1", "--skip-baselines", "--no-picture", "--json"]
     done = CliRunner().invoke(main, ["demo", *options])
     assert done.exit_code == 1, done.output

@@ -2,18 +2,25 @@
 
     python -m fleetlimit.demo.api PORT LIMIT PER
 
-`GET /charge/<n>` is a call; `GET /calls` tells all calls so far; `POST /forget` starts anew.
+`GET /charge/<n>` is a call; `GET /calls/<n>` tells those so far, but for the first n; `POST /forget`
+starts anew. It is a process of its own: what stamps the calls must not share an interpreter with what
+sends them.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import sys
 import threading
 import time
 from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+#: When (seconds, this host's monotonic clock), which number, and whether it was accepted.
+Call: TypeAlias = tuple[float, int, bool]
 
 
 class Window:
@@ -23,8 +30,8 @@ class Window:
         self.limit, self.per = limit, per
         self._lock = threading.Lock()
         self._recent: deque[float] = deque()
-        #: (seconds, number, accepted) of every call, in order of arrival.
-        self.calls: list[tuple[float, int, bool]] = []
+        #: Every call, in order of arrival.
+        self.calls: list[Call] = []
 
     def call(self, number: int) -> bool:
         with self._lock:
@@ -49,10 +56,10 @@ class Handler(BaseHTTPRequestHandler):
     verbose = False
 
     def do_GET(self) -> None:
-        if self.path == "/calls":
-            self._answer(200, self.window.calls)
-            return
         number = int(self.path.rsplit("/", 1)[-1])
+        if self.path.startswith("/calls/"):
+            self._answer(200, self.window.calls[number:])
+            return
         accepted = self.window.call(number)
         self._answer(200 if accepted else 429, {"accepted": accepted})
         if self.verbose:
@@ -83,6 +90,34 @@ def serve(port: int, limit: int, per: float, host: str = "127.0.0.1") -> Server:
     sys.setswitchinterval(0.0005)  # a call is stamped when it arrives, not when Python's turn comes
     handler = type("BoundHandler", (Handler,), {"window": Window(limit, per)})
     return Server((host, port), handler)
+
+
+class Observer:
+    """Asks a running API what it saw, and keeps what it was told."""
+
+    def __init__(self, url: str) -> None:
+        self._url = urlsplit(url)
+        self._calls: list[Call] = []
+
+    def calls(self) -> list[Call]:
+        """All calls so far."""
+        told = self._ask("GET", f"/calls/{len(self._calls)}")
+        self._calls += [(at, number, accepted) for at, number, accepted in told]
+        return list(self._calls)
+
+    def forget(self) -> None:
+        """Have the API start anew."""
+        self._ask("POST", "/forget")
+        self._calls.clear()
+
+    def _ask(self, method: str, path: str) -> Any:
+        # Not urllib: that may go through a proxy, which knows nothing of the hosts in here.
+        connection = http.client.HTTPConnection(str(self._url.hostname), self._url.port, timeout=10)
+        try:
+            connection.request(method, path)
+            return json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
 
 
 def main(argv: list[str]) -> None:

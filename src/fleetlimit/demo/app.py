@@ -47,7 +47,7 @@ def _warm(**_: Any) -> None:
     """Connect, and go the way of a call once, before the first: the limit counts when it arrives."""
     with contextlib.suppress(OSError, http.client.HTTPException):  # the first call will say so
         for _again in range(2):
-            _connection().request("GET", "/calls")
+            _connection().request("GET", "/calls/0")
             _connection().getresponse().read()
 
 

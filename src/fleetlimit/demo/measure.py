@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import redis
 
-from fleetlimit.demo import api
+from fleetlimit.demo.api import Call, Observer
 from fleetlimit.demo.processes import (
     environment,
     free_port,
+    listening,
     redis_server,
     scratch,
     spawn,
@@ -35,7 +35,6 @@ VARIANTS = {
 }
 #: Where Celery keeps its default queue in Redis, and what workers hold of it.
 QUEUE, UNACKED = "celery", "unacked"
-Call = tuple[float, int, bool]
 
 
 @dataclass(frozen=True)
@@ -98,14 +97,9 @@ class Worker:
 class Fleet:
     """A broker, an API and workers, each a process or server of its own, on loopback."""
 
-    def __init__(self, folder: Path, url: str, server: api.Server, env: dict[str, str]) -> None:
-        self.folder, self.url, self.server, self.env = folder, url, server, env
+    def __init__(self, folder: Path, url: str, api: Observer, env: dict[str, str]) -> None:
+        self.folder, self.url, self.api, self.env = folder, url, api, env
         self.redis = redis.Redis.from_url(url)
-
-    @property
-    def window(self) -> api.Window:
-        # `serve` binds a handler class of its own, which has it; the type of the attribute is wider.
-        return self.server.RequestHandlerClass.window  # type: ignore[attr-defined,no-any-return]
 
     @contextmanager
     def workers(self, count: int, concurrency: int) -> Iterator[None]:
@@ -130,8 +124,9 @@ class Fleet:
 
     def _worker(self, n: int, concurrency: int) -> Worker:
         log = self.folder / f"worker{n}-{time.monotonic_ns()}.log"
+        # In real life the API is elsewhere; here it must not be slowed by those who call it.
         command = [
-            sys.executable, "-m", "celery", "-A", "fleetlimit.demo.app", "worker",
+            "nice", "-n", "5", sys.executable, "-m", "celery", "-A", "fleetlimit.demo.app", "worker",
             "-n", f"demo{n}@%h", "-c", str(concurrency), "-l", "INFO",
             "--without-gossip", "--without-mingle", "--without-heartbeat",
         ]  # fmt: skip
@@ -154,10 +149,10 @@ class Fleet:
     ) -> tuple[list[Call], int]:
         """Drain a backlog; the calls the API saw, and the deliveries the workers saw."""
         self.redis.flushall()
-        self.window.forget()
+        self.api.forget()
         self.send(task, tasks)
         give_up = time.monotonic() + patience
-        while len(self.window.calls) < tasks and time.monotonic() < give_up:
+        while len(self.api.calls()) < tasks and time.monotonic() < give_up:
             time.sleep(0.1)
             tick(*self.seen())
         return self.seen()
@@ -166,14 +161,14 @@ class Fleet:
         """The calls the API saw since the last run began, and the deliveries the workers saw."""
         from fleetlimit.demo.app import DELIVERIES
 
-        return list(self.window.calls), int(self.redis.get(DELIVERIES) or 0)
+        return self.api.calls(), int(self.redis.get(DELIVERIES) or 0)
 
     def settle(self, patience: float) -> None:
         """Wait until no worker holds a message and no call comes in, so that stragglers are seen."""
         give_up, quiet, before = time.monotonic() + patience, 0, -1
         while quiet < 3 and time.monotonic() < give_up:
             held = int(self.redis.llen(QUEUE)) + int(self.redis.hlen(UNACKED))
-            calls = len(self.window.calls)
+            calls = len(self.api.calls())
             quiet = quiet + 1 if held == 0 and calls == before else 0
             before = calls
             time.sleep(0.1)
@@ -181,22 +176,32 @@ class Fleet:
 
 @contextmanager
 def fleet(limit: int, per: float, **env: str) -> Iterator[Fleet]:
-    with scratch() as folder, redis_server(folder) as broker:
-        port = free_port()
-        server = api.serve(port, limit, per)
-        Thread(target=server.serve_forever, daemon=True).start()
+    with (
+        scratch() as folder,
+        redis_server(folder) as broker,
+        fragile_api(folder, limit, per) as url,
+    ):
         settings = {
             "FLEETLIMIT_DEMO_LIMIT": str(limit),
             "FLEETLIMIT_DEMO_PER": str(per),
-            "FLEETLIMIT_DEMO_API": f"http://127.0.0.1:{port}",
+            "FLEETLIMIT_DEMO_API": url,
             "FLEETLIMIT_DEMO_URL": broker.url,
             **env,
         }
-        try:
-            yield Fleet(folder, broker.url, server, environment(**settings))
-        finally:
-            server.shutdown()
-            server.server_close()
+        yield Fleet(folder, broker.url, Observer(url), environment(**settings))
+
+
+@contextmanager
+def fragile_api(folder: Path, limit: int, per: float) -> Iterator[str]:
+    """The API; its URL."""
+    port = free_port()
+    command = [sys.executable, "-m", "fleetlimit.demo.api", str(port), str(limit), str(per)]
+    process = spawn(command, folder / "api.log")
+    try:
+        until(lambda: listening(port), "the API")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        stop(process)
 
 
 def result(calls: Sequence[Call], deliveries: int, tasks: int, limit: int, per: float) -> Result:

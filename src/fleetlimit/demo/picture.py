@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fleetlimit.demo.measure import Call, Result
+from fleetlimit.demo.api import Call
+from fleetlimit.demo.measure import Result
 from fleetlimit.demo.run import CELERY, OURS, RETRY, Outcome, Plan
 
 __all__ = ["draw", "trailing"]

@@ -11,8 +11,6 @@ else 1.
 
 from __future__ import annotations
 
-import http.client
-import json
 import math
 import socket
 import sys
@@ -20,11 +18,10 @@ import time
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import urlsplit
 
+from fleetlimit.demo.api import Call, Observer
 from fleetlimit.demo.app import API, LIMIT, PER, app, charge
-from fleetlimit.demo.measure import Call, worst_window
+from fleetlimit.demo.measure import worst_window
 from fleetlimit.demo.processes import until
 
 #: Seconds between two lines.
@@ -75,21 +72,6 @@ class ApiClock:
         return len(calls) - bisect_right(calls, since, key=lambda call: call[0])
 
 
-def ask_api(method: str, path: str) -> Any:
-    address = urlsplit(API)
-    # Not urllib: that may go through a proxy, which knows nothing of the hosts in here.
-    connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=10)
-    try:
-        connection.request(method, path)
-        return json.loads(connection.getresponse().read())
-    finally:
-        connection.close()
-
-
-def calls_so_far() -> list[Call]:
-    return [(at, number, accepted) for at, number, accepted in ask_api("GET", "/calls")]
-
-
 def workers(host: str | None) -> list[str]:
     """The names of the workers that answer; none as long as one of the hosts lacks its worker."""
     names = [name for reply in app.control.ping(timeout=1) for name in reply]
@@ -109,13 +91,13 @@ def send(tasks: int) -> None:
             charge.apply_async((number,), producer=producer)
 
 
-def watch(tasks: int) -> None:
+def watch(api: Observer, tasks: int) -> None:
     """Print a line per `PACE` until all have called, or take three times as long as they should."""
     clock = ApiClock()
     give_up = time.monotonic() + 30 + 3 * tasks * PER / LIMIT
     while True:
         time.sleep(PACE)
-        calls = calls_so_far()
+        calls = api.calls()
         seen = Seen.of(calls)
         say(
             f"done {seen.done:4}, waiting {tasks - seen.called:4} | last {PER:g} s: "
@@ -145,11 +127,12 @@ def main(argv: list[str]) -> int:
     tasks, host = int(argv[0]), argv[1] if len(argv) > 1 else None
     fleet = len(until(lambda: workers(host), "a worker on every host", 120))
     say(f"{fleet} workers are up; sending {tasks} tasks; the API allows {LIMIT} calls in {PER:g} s")
-    ask_api("POST", "/forget")
+    api = Observer(API)
+    api.forget()
     send(tasks)
-    watch(tasks)
+    watch(api, tasks)
     time.sleep(PER)  # a call too many may still be on its way
-    seen = Seen.of(calls_so_far())
+    seen = Seen.of(api.calls())
     say(verdict(seen, tasks, fleet))
     return 0 if seen.limit_held and seen.done == tasks else 1
 

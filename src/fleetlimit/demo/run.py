@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fleetlimit.demo.measure import VARIANTS, Call, Fleet, Result, fleet, result
+from fleetlimit.demo.api import Call
+from fleetlimit.demo.measure import VARIANTS, Fleet, Result, fleet, result
 
 __all__ = ["CELERY", "OURS", "RETRY", "Outcome", "Plan", "Watcher", "document", "play"]
 

@@ -13,7 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fleetlimit.demo.measure import Call, Result, worst_window
+from fleetlimit.demo.api import Call
+from fleetlimit.demo.measure import Result, worst_window
 from fleetlimit.demo.run import CELERY, OURS, RETRY, Outcome, Plan, Watcher
 
 __all__ = ["Lines", "Screen", "console_for", "screen", "watching"]
