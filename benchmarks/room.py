@@ -22,30 +22,19 @@ from fleet import places, run
 from fleetlimit import RateLimit, RateLimiter
 from fleetlimit.demo.api import Call
 from fleetlimit.demo.measure import VARIANTS, Fleet, Worker, fleet, result, worst_window
-from fleetlimit.demo.processes import spawn, stop, until
+from fleetlimit.demo.processes import stop, until
 from fleetlimit.store.base import Spend, Ticket
 from fleetlimit.store.redis import RedisStore
 
 TASK, NAME = VARIANTS["fleetlimit"], "fragile-api"
 
 
-def start(one: Fleet, n: int, concurrency: int = 2, **env: str) -> Worker:
-    log = one.folder / f"bench{n}-{time.monotonic_ns()}.log"
-    command = [
-        sys.executable, "-m", "celery", "-A", "fleetlimit.demo.app", "worker", "-n", f"bench{n}@%h",
-        "-c", str(concurrency), "-l", "WARNING", "--without-gossip", "--without-mingle",
-        "--without-heartbeat",
-    ]  # fmt: skip
-    worker = Worker(spawn(command, log, env={**one.env, **env}, start_new_session=True), log)
-    time.sleep(4)  # at WARNING nothing says "ready"
-    assert worker.process.poll() is None, log.read_text()
-    return worker
-
-
 @contextmanager
 def workers(one: Fleet, envs: tuple[dict[str, str], ...] = ({}, {}, {})) -> Iterator[list[Worker]]:
-    made = [start(one, n, **env) for n, env in enumerate(envs)]
+    made = [one.worker(n, 2, **env) for n, env in enumerate(envs)]
     try:
+        for worker in made:
+            until(worker.ready, f"the start of a worker ({worker.log})", 60)
         yield made
     finally:
         for worker in made:

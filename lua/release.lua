@@ -26,8 +26,12 @@ local function turn_of(message)
   local emission, per_us, capacity, pause =
     in_force(KEYS[7], ARGV[2], now, tonumber(e), tonumber(t), tonumber(c))
   local at, at_ticks = clamped(tat, ticks, ahead_us, now, per_us, capacity)
+  if at ~= tat then -- kept, or a raised limit would move the turn away with the clock
+    tat, ticks = at, at_ticks
+    move_tat(l.state, now, slack, tat, ticks, l.units, ahead_us)
+  end
   local mean = math.max(l.units, l.count) / l.count
-  local _, lag = look(at, at_ticks, now, emission, per_us, capacity, mean, pause)
+  local _, lag = look(tat, ticks, now, emission, per_us, capacity, mean, pause)
   return (lag + ahead * mean * emission) / per_us, out * mean * emission / per_us
 end
 

@@ -18,7 +18,7 @@ from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import Decision, RateLimiter
 
 if TYPE_CHECKING:
-    from fleetlimit.celery import RateLimitedTask, rate_limited
+    from fleetlimit.celery import RateLimitedTask, rate_limited, task_throttled
 
 __all__ = [
     "ConfigurationError",
@@ -34,12 +34,13 @@ __all__ = [
     "StateError",
     "StoreUnavailable",
     "rate_limited",
+    "task_throttled",
 ]
 
 
 def __getattr__(name: str) -> Any:
     # A program that only wants `RateLimiter` does not pay for importing Celery.
-    if name in ("RateLimitedTask", "rate_limited"):
+    if name in ("RateLimitedTask", "rate_limited", "task_throttled"):
         import fleetlimit.celery
 
         return getattr(fleetlimit.celery, name)

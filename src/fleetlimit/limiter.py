@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+from fleetlimit import standin
 from fleetlimit.errors import ConfigurationError, RateLimited
 from fleetlimit.keys import encode
 from fleetlimit.limit import RateLimit
@@ -55,11 +56,18 @@ class RateLimiter:
     """
 
     def __init__(self, source: Any = None) -> None:
+        if source is None and standin.current:
+            source = standin.current.store
         if source is None:
             source = os.environ.get("FLEETLIMIT_URL")
             if not source:
                 raise ConfigurationError("source=None, and FLEETLIMIT_URL is not set")
-        self.store: Store = source if hasattr(source, "give_back") else RedisStore(source)
+        self._store: Store = source if hasattr(source, "give_back") else RedisStore(source)
+
+    @property
+    def store(self) -> Store:
+        """What decides."""
+        return standin.current.store if standin.current else self._store
 
     @classmethod
     def from_app(cls, app: Any) -> RateLimiter:

@@ -11,7 +11,7 @@ from typing import Any
 import redis
 from celery import Celery, Task, chain, shared_task, signals
 
-from fleetlimit import RateLimit, RateLimitedTask, rate_limited
+from fleetlimit import RateLimit, RateLimitedTask, rate_limited, task_throttled
 
 BROKER = os.environ["TEST_BROKER"]
 REDIS = os.environ["TEST_REDIS"]
@@ -67,6 +67,13 @@ def ten(run: str, n: int = 0) -> int:
 @app.task
 @limited(1, per=30)
 def slow(run: str, n: int = 0) -> int:
+    record(run, n=n)
+    return n
+
+
+@app.task
+@limited(1, per=2)
+def half(run: str, n: int = 0) -> int:
     record(run, n=n)
     return n
 
@@ -303,6 +310,12 @@ for _signal in ("task_retry", "task_failure", "task_postrun", "task_success"):
             count(args[0], _name)
 
     getattr(signals, _signal).connect(_counted, weak=False)
+
+
+@task_throttled.connect
+def _throttled(sender: Any, task_id: str, **facts: Any) -> None:
+    facts = {name: facts[name] for name in ("limit", "key", "rank", "wait")}
+    store().rpush(f"throttled:{sender.request.args[0]}", json.dumps({"id": task_id, **facts}))
 
 
 class _Loud(logging.Handler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -21,39 +22,68 @@ def conf(**settings: Any) -> str:
 LATE = {"task_acks_late": True, "task_reject_on_worker_lost": True}
 PICKLE = {"task_serializer": "pickle", "accept_content": ["pickle"], "result_serializer": "pickle"}
 SHANGHAI = {"timezone": "Asia/Shanghai", "enable_utc": False}
-PAIRS = [
-    ("redis", "threads", LATE),
-    ("redis", "gevent", PICKLE),
-    ("redis", "solo", {}),
-    ("redis", "prefork", {**LATE, **PICKLE, **SHANGHAI}),
-    ("classic", "prefork", LATE),
-    ("classic", "threads", {**PICKLE, **SHANGHAI}),
-    ("quorum", "prefork", {}),
-    ("quorum", "threads", LATE),
+#: Every value of a column meets every value of each other column.
+BROKERS, POOLS = ("redis", "classic", "quorum"), ("prefork", "threads", "gevent", "solo")
+ACKS, SERIALIZERS = ("early", "late"), ("json", "pickle")
+BACKENDS, ROOMS = ("redis", "rpc", "none"), (True, False)
+COLUMNS = (BROKERS, POOLS, ACKS, SERIALIZERS, BACKENDS, ROOMS)
+MATRIX = [
+    ("redis", "threads", "late", "pickle", "none", True),
+    ("quorum", "solo", "early", "json", "rpc", False),
+    ("classic", "prefork", "early", "pickle", "redis", True),
+    ("quorum", "gevent", "late", "json", "redis", True),
+    ("classic", "solo", "late", "json", "none", False),
+    ("redis", "gevent", "early", "pickle", "none", False),
+    ("redis", "prefork", "late", "json", "rpc", False),
+    ("classic", "threads", "early", "json", "redis", False),
+    ("redis", "solo", "late", "pickle", "redis", True),
+    ("classic", "gevent", "early", "pickle", "rpc", False),
+    ("quorum", "threads", "late", "pickle", "rpc", True),
+    ("quorum", "prefork", "late", "pickle", "none", False),
 ]
 
 
-@pytest.mark.parametrize(("kind", "pool", "settings"), PAIRS)
+def test_the_matrix_has_every_pair() -> None:
+    for one, other in itertools.combinations(range(len(COLUMNS)), 2):
+        wanted = set(itertools.product(COLUMNS[one], COLUMNS[other]))
+        assert {(row[one], row[other]) for row in MATRIX} == wanted
+
+
+@pytest.mark.parametrize(
+    ("broker", "pool", "acks", "serializer", "backend", "room"),
+    MATRIX,
+    ids=["-".join(map(str, row)) for row in MATRIX],
+)
 def test_same_behaviour(  # C1, C15
     request: pytest.FixtureRequest,
     server: Server,
     tmp_path: Path,
-    kind: str,
+    broker: str,
     pool: str,
-    settings: dict[str, Any],
+    acks: str,
+    serializer: str,
+    backend: str,
+    room: bool,
 ) -> None:
-    broker = server.url if kind == "redis" else request.getfixturevalue("rabbit").url
+    settings = {"fleetlimit_waiting_room": room}
+    settings |= LATE if acks == "late" else {}
+    settings |= {**PICKLE, **SHANGHAI} if serializer == "pickle" else {}
     env = {"TEST_CONF": conf(**settings)}
-    if kind != "redis":
-        env["TEST_QUEUE_TYPE"] = kind
-    with fleet(tmp_path, broker, server.url, **env) as one:
+    if backend != "redis":
+        env["TEST_BACKEND"] = "rpc://" if backend == "rpc" else ""
+    url, route = server.url, {}
+    if broker != "redis":
+        url = request.getfixturevalue("rabbit").url
+        env["TEST_QUEUE_TYPE"] = broker
+        route = {"exchange": f"work-{broker}", "routing_key": "work"}
+    with fleet(tmp_path, url, server.url, **env) as one:
         one.start(pool, 4)
         run = one.run()
-        route = {} if kind == "redis" else {"exchange": f"work-{kind}", "routing_key": "work"}
         results = [one.send("ten", run, n, **route) for n in range(25)]
         starts = one.wait(run, 25)
         assert sorted(item["n"] for item in starts) == list(range(25))
-        assert [result.get(timeout=20) for result in results] == list(range(25))
+        if backend != "none":
+            assert [result.get(timeout=20) for result in results] == list(range(25))
         assert window(starts) <= 10
         assert one.redis.lrange("loud", 0, -1) == []
 

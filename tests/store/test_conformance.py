@@ -238,6 +238,22 @@ def test_lost_ticket_keeps_its_place(store: Store, clock: Clock) -> None:
         assert (outcome.readings[0].rank, outcome.first_seen_us) == (1, first + 1)
 
 
+def waiter(id: str) -> Ticket:
+    return Ticket(id, max_sleep_us=0)
+
+
+def test_withdrawn_place_goes_to_the_next(store: Store) -> None:  # C8
+    assert store.acquire([Spend(ONE)]).admitted
+    waits = [store.acquire([Spend(ONE)], waiter(f"t{n}")).wait_us for n in range(3)]
+    assert store.withdraw("one", "", "t1")
+    assert not store.withdraw("one", "", "t1")
+    assert not store.withdraw("one", "", "nobody")
+    assert not store.withdraw("nothing", "", "t0")
+    again = store.acquire([Spend(ONE)], waiter("t2"))
+    assert again.wait_us == waits[1]
+    assert (again.readings[0].rank, again.readings[0].waiting) == (1, 2)
+
+
 def test_no_place_for_what_expires_first(store: Store, clock: Clock) -> None:  # C7
     store.acquire([Spend(ONE)])
     for n in range(10):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -15,6 +16,7 @@ import redis
 from fleetlimit import ConfigurationError, RateLimit, RateLimiter, StateError, StoreUnavailable
 from fleetlimit.demo.processes import Server, until
 from fleetlimit.store.base import Spend, Ticket
+from fleetlimit.store.connection import Connection
 from fleetlimit.store.redis import RedisStore
 
 TEN = RateLimit("ten", 10, 60, burst=10)
@@ -176,6 +178,23 @@ def test_threads_get_their_own_answers(server: Server) -> None:  # R7
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(check, range(16)))
+
+
+def test_an_interrupted_call_leaves_no_reply_behind(  # R7
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a soft time limit may interrupt it: just between the command and its reply."""
+    connection = Connection(server.url)
+    assert connection.call("ECHO", "first") == b"first"
+
+    def strike(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redis.Connection, "read_response", strike)
+        with pytest.raises(KeyboardInterrupt):
+            connection.call("ECHO", "interrupted")
+    assert connection.call("ECHO", "mine") == b"mine"
 
 
 def test_no_server_is_unavailable_with_its_cause() -> None:

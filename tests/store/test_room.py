@@ -311,6 +311,24 @@ def test_dropping_an_override_frees_those_who_were_parked_under_it(rig: Rig, clo
     assert rig.let_go()
 
 
+def test_a_raised_limit_counts_from_the_next_visit_and_not_from_each(
+    rig: Rig, clock: Clock
+) -> None:
+    """Nobody asks meanwhile: the releaser alone must keep the clamp."""  # N8
+    limiter = RateLimiter(rig.store)
+    limiter.configure("ten", 1, 3600, margin=0)
+    rig.ask("first")
+    for n in range(3):
+        assert rig.ask(f"t{n}").verdict is Verdict.PARKED
+    limiter.configure("ten", 1, 10, margin=0)
+    assert rig.let_go() == []
+    for _ in range(4):
+        clock.forward(2.4)
+        assert rig.let_go() == []
+    clock.forward(0.3)
+    assert rig.let_go() == ["t0"]
+
+
 def test_cancelling_the_last_one_lets_the_keys_expire(rig: Rig) -> None:
     rig.park(6)
     for id in rig.room.parked("ten"):

@@ -8,7 +8,8 @@ from fleetlimit.celery.config import limiter_of
 from fleetlimit.celery.decorator import rate_limited
 from fleetlimit.celery.setup import connect
 from fleetlimit.celery.task import RateLimitedTask
+from fleetlimit.celery.throttled import task_throttled
 
-__all__ = ["RateLimitedTask", "limiter_of", "rate_limited"]
+__all__ = ["RateLimitedTask", "limiter_of", "rate_limited", "task_throttled"]
 
 connect()

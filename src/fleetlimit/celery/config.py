@@ -11,12 +11,21 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from fleetlimit import standin
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limiter import RateLimiter
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import Room
 
-__all__ = ["LARGEST_PARKED", "Settings", "broker_of", "limiter_of", "room_of", "settings_of"]
+__all__ = [
+    "LARGEST_PARKED",
+    "Settings",
+    "broker_of",
+    "limiter_of",
+    "redelivery_s",
+    "room_of",
+    "settings_of",
+]
 
 _HORIZON_S = 900.0
 #: The share of the sleep in place that a wake-up aims ahead of its turn: it hides the way from the
@@ -89,11 +98,13 @@ def settings_of(app: Any) -> Settings:
     """
     found = _settings.get(app)
     if found is None:
-        found = _settings[app] = _read(app.conf)
+        found = _settings[app] = _read(app)
     return found
 
 
-def _read(conf: Any) -> Settings:
+def _read(app: Any) -> Settings:
+    conf = app.conf
+
     def one_of(name: str, default: str, *others: str) -> str:
         value = conf.get(name, default)
         if value not in (default, *others):
@@ -106,7 +117,7 @@ def _read(conf: Any) -> Settings:
         waiting_state=one_of("fleetlimit_waiting_state", "PENDING", "RETRY"),
         max_sleep_us=_between(conf, "fleetlimit_max_sleep", 0.25, 0, 1),
         waiting_room=_waiting_room(conf),
-        horizon_us=_between(conf, "fleetlimit_horizon", _horizon(conf), 1, 86_400),
+        horizon_us=_between(conf, "fleetlimit_horizon", _horizon(app), 1, 86_400),
     )
 
 
@@ -129,11 +140,22 @@ def _waiting_room(conf: Any) -> bool:
     return value
 
 
-def _horizon(conf: Any) -> float:
+def _horizon(app: Any) -> float:
     """Half of what the broker waits for an acknowledgement before it delivers again."""
-    options = conf.broker_transport_options or {}
-    visibility = options.get("visibility_timeout")
-    return max(1.0, min(_HORIZON_S, float(visibility) / 2)) if visibility else _HORIZON_S
+    again = redelivery_s(app)
+    return max(1.0, min(_HORIZON_S, again / 2)) if again else _HORIZON_S
+
+
+def redelivery_s(app: Any) -> float | None:
+    """How long a broker waits for an acknowledgement, seconds, where the app says so: the visibility
+    timeout of Redis and SQS, RabbitMQ's consumer timeout if set for a queue. None: the broker's own
+    default, which is half an hour or more for all three."""
+    said = [(app.conf.broker_transport_options or {}).get("visibility_timeout")]
+    for queue in app.amqp.queues.values():
+        for arguments in (queue.queue_arguments, queue.consumer_arguments):
+            timeout_ms = (arguments or {}).get("x-consumer-timeout")
+            said.append(timeout_ms / 1000 if timeout_ms else None)
+    return min((float(one) for one in said if one), default=None)
 
 
 def limiter_of(app: Any) -> RateLimiter:
@@ -142,6 +164,8 @@ def limiter_of(app: Any) -> RateLimiter:
 
     :raises ConfigurationError: listing the places looked at.
     """
+    if standin.current:
+        return RateLimiter()
     with _lock:
         found = _limiters.get(app)
         if found is None:

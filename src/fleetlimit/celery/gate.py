@@ -11,12 +11,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from celery import _state
-from celery.exceptions import Ignore, SoftTimeLimitExceeded
+from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 from celery.utils.log import get_logger
 
+from fleetlimit import standin
 from fleetlimit.celery.binding import Binding
 from fleetlimit.celery.config import LARGEST_PARKED, Settings, broker_of, limiter_of, settings_of
 from fleetlimit.celery.punctual import Punctuality
@@ -31,6 +32,7 @@ from fleetlimit.celery.requeue import (
     restore,
     seen_us,
 )
+from fleetlimit.celery.throttled import announce
 from fleetlimit.errors import ConfigurationError, StoreUnavailable
 from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import merged
@@ -49,6 +51,8 @@ _REPORTS = 3
 _NEAR_US = 1_500_000
 #: Pauses between the tries to park a message whose reply was lost, seconds.
 _AGAIN_S = (0.05, 0.2, 0.5)
+#: A task that its broker will not take back waits here at most so long, where it can still be rejected.
+_HOLD_S = 30.0
 
 MARK = "__fleetlimit__"
 #: On the request while its body runs. A task that calls itself inside its own body gets a request
@@ -136,7 +140,8 @@ def enter(task: Any) -> None:
     if request.called_directly or vars(request).get(_ENTERED):
         return
     settings = settings_of(task.app)
-    if settings.enabled and not (request.is_eager and settings.eager == "ignore"):
+    ignored = request.is_eager and settings.eager == "ignore" and not standin.current
+    if settings.enabled and not ignored:
         _pass(task, vars(task).get(_PLAN) or plan(task), settings)
     vars(request)[_ENTERED] = True
 
@@ -149,10 +154,18 @@ def _pass(task: Any, plan: Plan, settings: Settings) -> None:
         return
     store = limiter_of(task.app).store
     delivery = _Delivery(task, spends, store, settings)
-    outcome = delivery.ask()
-    if not outcome.admitted:
-        outcome = delivery.wait(outcome)
-    _start(store, spends, outcome)
+    try:
+        outcome = delivery.ask()
+        if not outcome.admitted:
+            outcome = delivery.wait(outcome)
+    except SoftTimeLimitExceeded:  # in the middle of it: the task fails, and must not hold a place
+        delivery.leave()
+        raise
+    try:
+        _start(store, spends, outcome)
+    except SoftTimeLimitExceeded:
+        _give_back(store, spends, outcome)
+        raise
     restore(request)
 
 
@@ -216,7 +229,7 @@ class _Delivery:
             try:
                 return self.store.acquire(self.spends, ticket)
             except StoreUnavailable:
-                time.sleep(pause)
+                standin.sleep(pause)
         return self.store.acquire(self.spends, ticket)
 
     def _packed(self) -> str:
@@ -230,19 +243,28 @@ class _Delivery:
     def _stays(self) -> bool:
         return bool(self.task.request.is_eager or cannot_wait_in_queue(self.task.app, self.message))
 
+    def leave(self) -> None:
+        """Give up the place in line."""
+        with contextlib.suppress(StoreUnavailable):
+            for one in self.spends:
+                self.store.withdraw(one.limit.name, one.key, self.task.request.id)
+
     def wait(self, outcome: Outcome) -> Outcome:
         """End the delivery, the task being parked or back in its queue; where that is impossible,
-        wait here until admitted."""
+        wait here until admitted, or (where the message is not acknowledged yet) for a while."""
+        held_until = time.monotonic() + _HOLD_S
         while not outcome.admitted:
             if outcome.verdict is Verdict.PARKED and outcome.wait_us < _NEAR_US:
                 ring()
             if outcome.verdict is Verdict.DUPLICATE:
                 raise Ignore
             if outcome.verdict is Verdict.PARKED:
-                quit_delivery(self.task, self.settings.waiting_state, outcome.wait_us / 1e6)
+                self._quit(outcome)
             if not self._stays:
                 self._put_back(outcome)
-            time.sleep(min(outcome.wait_us / 1e6, 1.0))
+                if self.task.acks_late and time.monotonic() > held_until:
+                    raise Reject("could not be put back into its queue", requeue=True)
+            standin.sleep(min(outcome.wait_us / 1e6, 1.0))
             outcome = self.ask()
         return outcome
 
@@ -255,14 +277,27 @@ class _Delivery:
             left_us = (expires_in_us(self.task.request.expires) or 0) + 50_000
             wait_us = min(left_us, self.settings.horizon_us)
         try:
-            put_back(self.task.app, self.message, max(0, wait_us) / 1e6, self.seen_us)
+            where = self._line(outcome)
+            put_back(self.task.app, self.message, max(0, wait_us) / 1e6, self.seen_us, where)
         except SoftTimeLimitExceeded:
             raise  # the task's own, not the broker's
         except Exception as error:
             logger.debug("%s could not be put back, waits here: %r", self.message.id, error)
             return
         logger.debug("%s waits %.3f s", self.message.id, outcome.wait_us / 1e6)
+        self._quit(outcome)
+
+    def _quit(self, outcome: Outcome) -> NoReturn:
+        announce(self.task, self.spends, outcome)
         quit_delivery(self.task, self.settings.waiting_state, outcome.wait_us / 1e6)
+
+    def _line(self, outcome: Outcome) -> tuple[str, str]:
+        """The limit and key in whose line the task stands: what binds it."""
+        one = self.spends[0]
+        if len(self.spends) > 1 and outcome.readings:
+            waits = [reading.wait_us for reading in outcome.readings]
+            one = self.spends[waits.index(max(waits))]
+        return one.limit.name, one.key
 
 
 #: Lines whose last answer in this process was a denial: a guess, which saves a round trip.
@@ -281,7 +316,7 @@ def _start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
     clock = _punctuality(os.getpid(), id(store))
     due = clock.due_us(outcome.now_us, outcome.sleep_us)
     if (early := due - clock.clock()) > 0:
-        time.sleep(early / 1e6)
+        standin.sleep(early / 1e6)
     tolerated = min(one.limit.per_us * one.limit.margin for one in spends) / 10 + _LATE_US
     reported = 0
     for _ in range(_REPORTS):
@@ -291,6 +326,13 @@ def _start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
         with contextlib.suppress(StoreUnavailable):
             store.delay(spends, late)
         reported += late
+
+
+def _give_back(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
+    """An admitted run that will not start after all."""
+    with contextlib.suppress(StoreUnavailable):
+        for one, reading in zip(spends, outcome.readings, strict=True):
+            store.give_back(one, reading)
 
 
 def warm(app: Any) -> None:

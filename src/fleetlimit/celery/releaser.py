@@ -20,6 +20,7 @@ from kombu.exceptions import OperationalError
 from fleetlimit.celery.config import settings_of
 from fleetlimit.celery.requeue import let_go, unpacked
 from fleetlimit.errors import FleetlimitError, StateError
+from fleetlimit.store.redis import name_and_key
 from fleetlimit.store.room import Released, Room
 
 __all__ = ["Releaser", "ring", "running"]
@@ -120,7 +121,7 @@ class Releaser:
         done = []
         for id, seen_us, text in released.messages:
             try:
-                let_go(self._app, unpacked(text), seen_us, released.copy)
+                let_go(self._app, unpacked(text), seen_us, released.copy, name_and_key(line))
             except (OperationalError, OSError) as error:
                 # The broker is away: the claims run out, and all are tried again.
                 logger.debug("%s could not be let go: %r", id, error)

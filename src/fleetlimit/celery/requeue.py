@@ -8,6 +8,7 @@ signals, task-level defaults): the headers, properties and body are those that c
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import threading
 import weakref
@@ -16,6 +17,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple, NoReturn
 
 from celery.exceptions import Ignore, Retry
+from celery.states import PENDING
 from celery.utils.quorum_queues import detect_quorum_queues
 from celery.utils.time import maybe_iso8601
 from kombu import Exchange, Queue, pools
@@ -34,6 +36,7 @@ __all__ = [
     "copy_of",
     "expires_in_us",
     "let_go",
+    "line_of",
     "put_back",
     "quit_delivery",
     "restore",
@@ -100,6 +103,12 @@ def seen_us(request: Any) -> int:
 def copy_of(request: Any) -> str:
     """The mark of the copy that the waiting room let go; '' if it does not come from there."""
     return str((vars(request).get(HEADER) or {}).get("copy", ""))
+
+
+def line_of(request: Any) -> tuple[str, str] | None:
+    """The limit and key in whose line this task stands; None: in none."""
+    line = (vars(request).get(HEADER) or {}).get("line")
+    return (line[0], line[1]) if line else None
 
 
 def expires_in_us(expires: Any) -> int | None:
@@ -173,13 +182,16 @@ class Message:
             ],
         )
 
-    def waiting(self, seen_us: int, countdown: float = 0, copy: str = "") -> dict[str, Any]:
-        """The headers while it waits."""
+    def waiting(
+        self, seen_us: int, line: tuple[str, str], countdown: float = 0, copy: str = ""
+    ) -> dict[str, Any]:
+        """The headers while it waits in `line` (a limit's name, and the key)."""
         eta = None
         if countdown > 0:
             eta = (datetime.now(timezone.utc) + timedelta(seconds=countdown)).isoformat()
         ours = {
             "seen_us": seen_us,
+            "line": line,
             "exchange": self.exchange,
             "routing_key": self.routing_key,
             "eta": self.eta,
@@ -227,17 +239,19 @@ def cannot_wait_in_queue(app: Any, message: Message) -> bool:
     return any(q.exchange.type == "fanout" for q in _queues_on(app, message.exchange))
 
 
-def put_back(app: Any, message: Message, countdown: float, seen_us: int) -> None:
-    """Publish `message` again, to be delivered in `countdown` seconds; it keeps its place in line.
+def put_back(
+    app: Any, message: Message, countdown: float, seen_us: int, line: tuple[str, str]
+) -> None:
+    """Publish `message` again, to be delivered in `countdown` seconds; it keeps its place in `line`.
 
     :raises Exception: whatever the broker's client raises, after two more tries.
     """
-    _publish(app, message, message.waiting(seen_us, countdown, message.copy), countdown)
+    _publish(app, message, message.waiting(seen_us, line, countdown, message.copy), countdown)
 
 
-def let_go(app: Any, message: Message, seen_us: int, copy: int) -> None:
+def let_go(app: Any, message: Message, seen_us: int, copy: int, line: tuple[str, str]) -> None:
     """Publish a message from the waiting room to its own queue, at once. Errors as `put_back`."""
-    _publish(app, message, message.waiting(seen_us, copy=str(copy)), 0)
+    _publish(app, message, message.waiting(seen_us, line, copy=str(copy)), 0)
 
 
 def _publish(app: Any, message: Message, headers: dict[str, Any], countdown: float) -> None:
@@ -275,6 +289,11 @@ def quit_delivery(task: Any, waiting_state: str, wait: float) -> NoReturn:
     if waiting_state == "RETRY" and not task.request.ignore_result:
         denial = RateLimited(Decision(False, wait, 0, wait))
         raise Retry(str(denial), exc=denial, when=wait)
+    if task.track_started and not task.request.ignore_result and not task.request.is_eager:
+        with contextlib.suppress(Exception):  # it only looks better
+            # Celery has said STARTED already. PENDING is what it shows for a task not yet run; a
+            # result that another copy has stored stays.
+            task.backend.store_result(task.request.id, None, PENDING, request=task.request)
     raise Ignore
 
 

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 from celery import _state, bootsteps, signals
+from celery.utils.log import get_logger
 from kombu.utils.imports import symbol_by_name
 
+from fleetlimit.celery.advice import advice
 from fleetlimit.celery.config import limiter_of, room_of, settings_of
 from fleetlimit.celery.gate import warm
 from fleetlimit.celery.releaser import Releaser
+from fleetlimit.celery.requeue import line_of
 from fleetlimit.celery.task import install_all
+from fleetlimit.celery.throttled import send_events
+from fleetlimit.errors import FleetlimitError
 
 __all__ = ["connect"]
+
+logger = get_logger(__name__)
+_CONTROL = "fleetlimit.celery.control"
 
 
 def connect() -> None:
@@ -22,6 +35,8 @@ def connect() -> None:
         if app.finalized:
             _on_finalize(app)
             install_all(app)
+    if "celery.worker.control" in sys.modules:
+        importlib.import_module(_CONTROL)  # for `celery inspect`; others need not pay for it
 
 
 def _on_finalize(app: Any) -> None:
@@ -46,13 +61,35 @@ class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has n
         limited = install_all(worker.app)
         if not limited:
             return None
-        settings_of(worker.app)
+        settings = settings_of(worker.app)
         limiter_of(worker.app)
+        for line in advice(worker.app, settings):
+            logger.warning("fleetlimit: %s", line)
+        send_events(worker.task_events)
+        importlib.import_module(_CONTROL)
         for task in limited:
             task.Request = _request_class(symbol_by_name(task.Request))
         signals.worker_process_init.connect(lambda **_: warm(worker.app), weak=False)
+        signals.task_revoked.connect(_on_revoked)
         room = room_of(worker.app)
         return Releaser(worker.app, room) if room else None
+
+
+def _on_revoked(sender: Any, request: Any, **_: Any) -> None:
+    """A task revoked or expired while it waited: its place is free. Redis is asked in a thread, for
+    this is the consumer's."""
+    if line := line_of(request):
+        _background().submit(_withdraw, sender.app, *line, request.id)
+
+
+def _withdraw(app: Any, name: str, key: str, id: str) -> None:
+    with contextlib.suppress(FleetlimitError):  # then its ticket runs out
+        limiter_of(app).store.withdraw(name, key, id)
+
+
+@cache
+def _background() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "fleetlimit-revoked")
 
 
 def _request_class(base: Any) -> Any:

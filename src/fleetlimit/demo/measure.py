@@ -110,7 +110,7 @@ class Fleet:
         workers: list[Worker] = []
         try:
             for n in range(count):
-                workers.append(self._worker(n, concurrency))
+                workers.append(self.worker(n, concurrency))
             for worker in workers:
                 until(worker.ready, f"the start of a worker ({worker.log})", 60)
             yield
@@ -122,7 +122,8 @@ class Fleet:
             for worker in workers:
                 worker.kill()
 
-    def _worker(self, n: int, concurrency: int) -> Worker:
+    def worker(self, n: int, concurrency: int, **env: str) -> Worker:
+        """Start one; it is not ready yet."""
         log = self.folder / f"worker{n}-{time.monotonic_ns()}.log"
         # In real life the API is elsewhere; here it must not be slowed by those who call it.
         command = [
@@ -131,7 +132,7 @@ class Fleet:
             "--without-gossip", "--without-mingle", "--without-heartbeat",
         ]  # fmt: skip
         # A session of its own: Ctrl-C in the terminal reaches us alone, and we end the workers.
-        return Worker(spawn(command, log, env=self.env, start_new_session=True), log)
+        return Worker(spawn(command, log, env={**self.env, **env}, start_new_session=True), log)
 
     def send(self, task: str, tasks: int) -> None:
         """Send the backlog: numbers 0, 1, 2, ..., in order."""

@@ -1,4 +1,4 @@
-"""What a store must do: nine verbs, all atomic, all in whole microseconds of the store's clock."""
+"""What a store must do: ten verbs, all atomic, all in whole microseconds of the store's clock."""
 
 from __future__ import annotations
 
@@ -176,6 +176,9 @@ class Store(Protocol):
 
     def delay(self, spends: Sequence[Spend], late_us: int) -> None:
         """An admitted run started so much late: move the cells not yet handed out by as much."""
+
+    def withdraw(self, name: str, key: str, id: str) -> bool:
+        """A task will not come back: take it out of the line. Whether it was there."""
 
     def override(self, name: str) -> Override:
         """What is in force for a limit, beside its own numbers."""

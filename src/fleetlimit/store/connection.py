@@ -67,6 +67,11 @@ class Connection:
         try:
             connection.send_command(*command)
             return connection.read_response()
+        except redis.ResponseError:
+            raise
+        except BaseException:  # a soft time limit, too, may strike between the two
+            connection.disconnect()  # or the reply would be the next caller's
+            raise
         finally:
             pool.release(connection)
 

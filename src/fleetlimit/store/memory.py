@@ -131,6 +131,13 @@ class MemoryStore:
                     line.state, now, self.override(one.limit.name).rule or one.limit.rule, late_us
                 )
 
+    def withdraw(self, name: str, key: str, id: str) -> bool:
+        with self._lock:
+            line = self._lines.get((name, key), _Line())
+            before = len(line.order)
+            line.leave(id, line.units // before if before else 0)
+            return len(line.order) < before
+
     def reset(self, limit: RateLimit, key: str = "") -> None:
         with self._lock:
             self._line(limit, key).state = None

@@ -29,7 +29,7 @@ __all__ = [
     "BROKERS",
     "RedisStore",
     "line_keys",
-    "name_in",
+    "name_and_key",
     "override_key",
     "rooms_key",
     "state_key",
@@ -92,6 +92,10 @@ class RedisStore:
                 keys += (every[0], every[-1])
                 args += (*_encoded_rule(one.limit), self.given_override(one.limit.name))
             self.run("delay", keys, args)
+
+    def withdraw(self, name: str, key: str, id: str, *, only_parked: bool = False) -> bool:
+        keys = self.keys_of(state_key(name, key))[:5]
+        return bool(self.run("withdraw", keys, [self.now(), id, b"1" if only_parked else b"0"]))
 
     def reset(self, limit: RateLimit, key: str = "") -> None:
         state = state_key(limit.name, key)
@@ -262,9 +266,10 @@ def rooms_key(broker: str) -> str:
     return f"fleetlimit:rooms:{broker}"
 
 
-def name_in(state: str) -> str:
-    """The limit's name in a state key."""
-    return state[len("fleetlimit:{") : -1].split(":", 1)[0]
+def name_and_key(state: str) -> tuple[str, str]:
+    """The limit's name and the key in a state key."""
+    name, _, key = state[len("fleetlimit:{") : -1].partition(":")
+    return name, key
 
 
 @lru_cache(maxsize=4096)
@@ -273,7 +278,7 @@ def line_keys(state: str, cluster: bool) -> tuple[str, ...]:
     an argument (`given_override`), and its place is taken by a key of the line's own slot."""
     suffixes = ("", ":line", ":due", ":room", ":claims", ":started")
     own = (state + suffix for suffix in suffixes)
-    return (*own, state + ":override" if cluster else override_key(name_in(state)))
+    return (*own, state + ":override" if cluster else override_key(name_and_key(state)[0]))
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,7 @@ from fleetlimit.store.base import Ticket
 from fleetlimit.store.redis import (
     BROKERS,
     RedisStore,
-    name_in,
+    name_and_key,
     rooms_key,
     state_key,
     text,
@@ -84,7 +84,7 @@ class Room:
     def release(self, line: str, lead_us: int) -> Released:
         """Claim what is due in a line, `lead_us` before its turn."""
         keys = [*self._store.keys_of(line)]
-        name = name_in(line)
+        name = name_and_key(line)[0]
         if not self._store.is_cluster:
             keys.append(self._index)
         override = self._store.given_override(name, fresh=True)
@@ -134,8 +134,7 @@ class Room:
 
     def cancel(self, name: str, id: str, key: str = "") -> bool:
         """Take a parked task out; it will not run. Whether it was there."""
-        keys = self._store.keys_of(state_key(name, key))[:5]
-        return bool(self._store.run("cancel", keys, [self._store.now(), id]))
+        return self._store.withdraw(name, key, id, only_parked=True)
 
     def postpone(self, line: str, seconds: float) -> None:
         """Visit a line later: something is wrong with it."""

@@ -1,0 +1,143 @@
+"""Who leaves the line without a run gives the place back; what cannot be put back stays."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from kombu import Exchange
+
+from fleetlimit import RateLimiter
+from fleetlimit.demo.processes import Server, until
+from tests.proxy import Proxy, proxy
+
+from .harness import Fleet, fleet, window
+
+LATE = {"task_acks_late": True, "task_reject_on_worker_lost": True}
+
+
+def line(one: Fleet, run: str, limit: str) -> int:
+    return int(one.redis.zcard("fleetlimit:{" + f"{limit}:{run}" + "}:line"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("room", [True, False], ids=["room", "countdown"])
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+def test_the_place_of_a_revoked_or_expired_task_is_free(  # C7, C8
+    server: Server, tmp_path: Path, how: str, room: bool
+) -> None:
+    conf = json.dumps({"fleetlimit_waiting_room": room, "fleetlimit_horizon": 1})
+    with fleet(tmp_path, server.url, server.url, TEST_CONF=conf) as one:
+        one.start("prefork", 2)
+        run = one.run()
+        options: dict[str, Any] = {"expires": 4} if how == "expired" else {}
+        results = [one.send("slow", run)]
+        one.wait(run, 1)
+        results += [one.send("slow", run, 1, **options), one.send("slow", run, 2)]
+        waiting = 1 if how == "expired" else 2  # who would expire before its turn takes no place
+        until(lambda: line(one, run, "api-1-30-1") == waiting, "the others stand in line")
+        if how == "revoked":
+            results[1].revoke()
+        if room and how == "revoked":
+            RateLimiter(server.url).configure("api-1-30-1", 1, 5)  # its turn comes sooner
+        until(lambda: results[1].state == "REVOKED", how, 20)
+        until(lambda: line(one, run, "api-1-30-1") <= 1, "its place is free", 10)
+
+
+def ran(one: Fleet) -> set[str]:
+    return set(re.findall(r"\[([0-9a-f-]{36})\] succeeded", one.log()))
+
+
+def received(one: Fleet) -> set[str]:
+    return set(re.findall(r"\[([0-9a-f-]{36})\] received", one.log()))
+
+
+@contextmanager
+def through_proxy(
+    kind: str, request: pytest.FixtureRequest, server: Server, tmp_path: Path, conf: dict[str, Any]
+) -> Iterator[tuple[Fleet, Proxy]]:
+    """A fleet whose broker stands behind a proxy; the limits' Redis does not."""
+    url = server.url if kind == "redis" else request.getfixturevalue("rabbit").url
+    with proxy(urlsplit(url).port or 0) as between:
+        broker = url.replace(f":{urlsplit(url).port}", f":{between.port}")
+        env = {"TEST_CONF": json.dumps(conf)}
+        if kind == "quorum":
+            env["TEST_QUEUE_TYPE"] = "quorum"
+        with fleet(tmp_path, broker, server.url, **env) as one:
+            yield one, between
+
+
+@pytest.mark.parametrize("kind", ["redis", "classic", "quorum"])
+@pytest.mark.parametrize("settings", [{}, LATE], ids=["acks_early", "acks_late"])
+def test_the_broker_refuses_for_five_seconds(  # C2
+    request: pytest.FixtureRequest,
+    server: Server,
+    tmp_path: Path,
+    kind: str,
+    settings: dict[str, Any],
+) -> None:
+    """Just when tasks want to go back into their queue; without the room, so that all must."""
+    conf = {**settings, "fleetlimit_waiting_room": False, "broker_pool_limit": 4}
+    with through_proxy(kind, request, server, tmp_path, conf) as (one, between):
+        # With RabbitMQ not threads: Celery's own acknowledgements from several threads garble the
+        # connection just after it was made anew, and the worker may stop consuming. With Redis not
+        # prefork: what it had prefetched comes back only after the visibility timeout.
+        one.start("threads" if kind == "redis" else "prefork", 4)
+        run = one.run()
+        route = {"exchange": "work-quorum", "routing_key": "work"} if kind == "quorum" else {}
+        for n in range(40):
+            one.send("ten", run, n, **route)
+        one.wait(run, 3)
+        between.refuse()
+        down_since = one.wait(run, 1)[-1]["at"]
+        until(lambda: time.time() > down_since + 5, "five seconds of outage")
+        between.accept()
+        # Redis hands a message over before Celery has it: one that was on its way when the
+        # connection broke is lost, with or without a limit.
+        least = 39 if kind == "redis" else 40
+        until(lambda: len({item["n"] for item in one.starts(run)}) >= least, "all ran", 90)
+        until(lambda: received(one) == ran(one), "what a worker received, ran")
+        starts = one.starts(run)
+        # A connection that broke is a redelivery of what was not acknowledged: Celery's own
+        # duplicates (acks_late, and what was prefetched), each of which asks as any other.
+        assert window(starts) <= 10
+
+
+def test_soft_time_limit_while_it_waits_in_place(server: Server, tmp_path: Path) -> None:
+    """A broadcast copy cannot go back into a queue: it waits where it is, until its time is over."""
+    env = {"TEST_QUEUE_TYPE": "classic", "TEST_EXCHANGE_TYPE": "fanout"}
+    with fleet(tmp_path, server.url, server.url, **env) as one:
+        one.start("prefork", 2)
+        run = one.run()
+        fanout = Exchange("work-classic", "fanout")
+        route = {"exchange": fanout, "declare": [fanout], "routing_key": "work"}
+        one.send("slow", run, **route)
+        one.wait(run, 1)
+        late = one.send("slow", run, 1, **route, soft_time_limit=2)
+        until(lambda: line(one, run, "api-1-30-1") == 1, "it stands in line")
+        with pytest.raises(Exception, match="SoftTimeLimitExceeded"):
+            late.get(timeout=20)
+        assert line(one, run, "api-1-30-1") == 0
+        assert len(one.starts(run)) == 1
+
+
+def test_soft_time_limit_while_it_sleeps_before_its_start(server: Server, tmp_path: Path) -> None:
+    conf = json.dumps({"fleetlimit_max_sleep": 1})
+    with fleet(tmp_path, server.url, server.url, TEST_CONF=conf) as one:
+        one.start("prefork", 2)
+        run = one.run()
+        first = one.send("half", run)
+        one.wait(run, 1)
+        late = one.send("half", run, 1, soft_time_limit=0.3)  # it would sleep for 0.6 s
+        with pytest.raises(Exception, match="SoftTimeLimitExceeded"):
+            late.get(timeout=20)
+        one.send("half", run, 2)
+        times = [item["at"] for item in one.wait(run, 2)]
+        assert first.get(timeout=10) == 0
+        assert times[1] - times[0] < 2 * 2.2  # its unit went to the next
