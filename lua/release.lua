@@ -2,17 +2,20 @@
 -- Claim the parked messages whose turn has come, under a lease.
 -- KEYS  state, line, due, room, claims, started, override, and the index of rooms (not on a Cluster)
 -- ARGV  1 now_us ('' = the server's clock)   2 override ('' = read the key)   3 lead_us: how long
---       before its turn a task is let go   4 lease_us: then an unconfirmed claim is void   5 how many
+--       before its turn a task is let go at most   4 lease_us: then an unconfirmed claim is void   5 how many
 --       6 grace_us of those who are not parked   7 our broker: others' messages stay, and count
 -- Reply: now_us (the copy's mark), when to visit again (0 = nobody is parked), then id, first-seen
 --       time and message of each claimed task.
 -- Who was let go (or promised to come back) and has not started counts as ahead for a while (FRESH_US),
 -- so that a stall makes no burst; then no more, so that a dead worker makes no hole; but never more than
 -- HELD_US's worth is out.
+-- A task let go early sleeps in a pool's slot, one let go late loses its cell: so the lead is short
+-- (SHORT_US covers the pace of the releasers), and twice as long more as one has been on its way.
+local SHORT_US = 30000
 local FRESH_US, HELD_US, CHUNK, MOST_SEEN = 1000000, 3000000, 50, 1000
 local now, slack = clock(ARGV[1])
 local lead, lease, most, grace = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local l = {}
+local l, under_way = {}, 0
 l.state, l.line, l.due, l.room, l.claims, l.started = unpack(KEYS, 1, 6)
 local reply, visit, ahead, out, seen = { now, 0 }, 0, 0, 0, 0
 local tat, ticks, units, ahead_us = read_state(l.state)
@@ -54,10 +57,14 @@ while visit == 0 and seen < l.count do
     elseif not message or claimed and now - claimed < lease then
       out = out + 1
       local since = claimed or tonumber(redis.call('ZSCORE', l.due, id) or now + grace) - grace
-      if now - since < FRESH_US then ahead = ahead + 1 end
+      if now - since < FRESH_US then
+        ahead = ahead + 1
+        if claimed then under_way = math.max(under_way, now - claimed) end
+      end
     else
       local turn, held = turn_of(message)
-      if turn > lead then visit = now + turn - lead
+      local early = math.min(lead, SHORT_US + 2 * under_way)
+      if turn > early then visit = now + turn - early
       elseif held > HELD_US and out > 2 or #reply > 3 * most then visit = now + 50000
       else claim(id, message, claimed) end
     end

@@ -28,7 +28,7 @@ __all__ = ["Releaser", "ring", "running"]
 logger = get_logger(__name__)
 
 #: Seconds between two looks: at most, and at least (what is due within it goes in one batch).
-SLOWEST, FASTEST = 1.0, 0.03
+SLOWEST, FASTEST = 1.0, 0.01
 #: A line with foreign data is looked at again after this.
 _BAD_LINE_S = 30.0
 
