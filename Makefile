@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test test-all lint format bench clean
 
 demo: $(VENV)/ready
 	$(RUN) -m fleetlimit.cli demo
 
 test: $(VENV)/ready
 	$(RUN) -m pytest
+
+# Each Celery that is supported, and each CPython that is found: about five minutes for each.
+test-all: $(VENV)/ready
+	$(RUN) -m nox
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .

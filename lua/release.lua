@@ -11,7 +11,7 @@
 -- HELD_US's worth is out.
 -- A task let go early sleeps in a pool's slot, one let go late loses its cell: so the lead is short
 -- (SHORT_US covers the pace of the releasers), and twice as long more as one has been on its way.
-local SHORT_US = 30000
+local SHORT_US = 50000
 local FRESH_US, HELD_US, CHUNK, MOST_SEEN = 1000000, 3000000, 50, 1000
 local now, slack = clock(ARGV[1])
 local lead, lease, most, grace = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])

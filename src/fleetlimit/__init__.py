@@ -18,7 +18,7 @@ from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import Decision, RateLimiter
 
 if TYPE_CHECKING:
-    from fleetlimit.celery import RateLimitedTask, rate_limited, task_throttled
+    from fleetlimit.celery import RateLimitedTask, limits_outage, rate_limited, task_throttled
 
 __all__ = [
     "ConfigurationError",
@@ -33,6 +33,7 @@ __all__ = [
     "RateLimiter",
     "StateError",
     "StoreUnavailable",
+    "limits_outage",
     "rate_limited",
     "task_throttled",
 ]
@@ -40,7 +41,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # A program that only wants `RateLimiter` does not pay for importing Celery.
-    if name in ("RateLimitedTask", "rate_limited", "task_throttled"):
+    if name in ("RateLimitedTask", "limits_outage", "rate_limited", "task_throttled"):
         import fleetlimit.celery
 
         return getattr(fleetlimit.celery, name)

@@ -11,7 +11,10 @@ from fractions import Fraction
 from fleetlimit.errors import ConfigurationError, CostError
 from fleetlimit.gcra import Rule
 
-__all__ = ["RateLimit"]
+__all__ = ["POLICIES", "RateLimit", "checked_policy"]
+
+#: What may happen while the store is away.
+POLICIES = ("share", "wait", "open", "raise")
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.\-/]{0,126}[A-Za-z0-9])?")
 # Lua numbers are doubles: every time, in ticks, must stay an exact integer. A year's worth of
@@ -35,6 +38,8 @@ class RateLimit:
     :param margin: stretches the emission interval by this share (default 0.01), so that the
         promise still holds at the API: the way from admission to arrival may vary by up to
         `margin * per`. 0 is allowed.
+    :param on_outage: what happens while Redis is away: `"share"`, `"wait"`, `"open"`, `"raise"` (see
+        `fleetlimit.store.guard`); None: what the app or the `RateLimiter` says.
     :raises ConfigurationError: naming the argument and the value.
     """
 
@@ -43,6 +48,7 @@ class RateLimit:
     per: float = field(default=1.0)
     burst: int = 1
     margin: float = 0.01
+    on_outage: str | None = None
     #: The same limit in whole ticks, as the algorithm and the scripts use it.
     rule: Rule = field(init=False, repr=False, compare=False)
 
@@ -54,6 +60,7 @@ class RateLimit:
         *,
         burst: int = 1,
         margin: float = 0.01,
+        on_outage: str | None = None,
     ) -> None:
         put = object.__setattr__  # frozen: the only place that writes
         put(self, "name", _checked_name(name))
@@ -61,6 +68,7 @@ class RateLimit:
         put(self, "per", _seconds(per))
         put(self, "burst", _whole("burst", burst))
         put(self, "margin", _checked_margin(margin))
+        put(self, "on_outage", on_outage if on_outage is None else checked_policy(on_outage))
         if self.burst > self.limit:
             raise ConfigurationError(
                 f"burst={burst!r} is above limit={limit!r}: a burst is part of the period's units"
@@ -85,6 +93,13 @@ class RateLimit:
                 f"burst={self.burst!r} is the most that may start at one instant"
             )
         return cost
+
+
+def checked_policy(policy: object) -> str:
+    """:raises ConfigurationError: for what is no `on_outage`."""
+    if policy not in POLICIES:
+        raise ConfigurationError(f"on_outage={_short(policy)}: must be one of {POLICIES}")
+    return str(policy)
 
 
 def _checked_name(name: object) -> str:

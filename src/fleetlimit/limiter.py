@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -11,12 +11,13 @@ from typing import Any, TypeAlias
 from fleetlimit import standin
 from fleetlimit.errors import ConfigurationError, RateLimited
 from fleetlimit.keys import encode
-from fleetlimit.limit import RateLimit
+from fleetlimit.limit import RateLimit, checked_policy
 from fleetlimit.store.base import Outcome, Spend, Store
+from fleetlimit.store.guard import Guard, Health
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import Room, Status
 
-__all__ = ["Decision", "Key", "RateLimiter", "merged"]
+__all__ = ["Decision", "Key", "RateLimiter", "merged", "redis_store"]
 
 Key: TypeAlias = Any  # str | int | UUID | tuple of these; checked by `encode`
 #: A limit, or a limit with the key (and cost) it is asked for.
@@ -52,17 +53,39 @@ class RateLimiter:
 
     :param source: a Redis URL, a redis-py client, or a store; None reads `FLEETLIMIT_URL`.
         For a Celery app see `from_app`.
+    :param on_outage: what limits that do not say it themselves do while Redis is away: `"raise"`
+        (`StoreUnavailable`), `"share"` (this process decides from memory, at limit / `processes`),
+        `"wait"` (denied, for 5 to 15 s) or `"open"` (admitted).
+    :param processes: how many processes share the limits; needed for `"share"`. A number, or a
+        callable.
+    :param on_change: called with (away, cause) when Redis goes away and when it is back.
     :raises ConfigurationError: when there is no usable source.
     """
 
-    def __init__(self, source: Any = None) -> None:
+    def __init__(
+        self,
+        source: Any = None,
+        *,
+        on_outage: str = "raise",
+        processes: int | Callable[[], int | None] | None = None,
+        on_change: Callable[[bool, BaseException | None], None] | None = None,
+    ) -> None:
         if source is None and standin.current:
             source = standin.current.store
         if source is None:
             source = os.environ.get("FLEETLIMIT_URL")
             if not source:
                 raise ConfigurationError("source=None, and FLEETLIMIT_URL is not set")
-        self._store: Store = source if hasattr(source, "give_back") else RedisStore(source)
+        if hasattr(source, "give_back") and not isinstance(source, RedisStore):
+            self._store: Store = source
+            return
+        known = processes if callable(processes) else lambda: processes
+        self._store = Guard(
+            source if isinstance(source, RedisStore) else RedisStore(source),
+            checked_policy(on_outage),
+            known,
+            on_change or (lambda away, cause: None),
+        )
 
     @property
     def store(self) -> Store:
@@ -138,8 +161,8 @@ class RateLimiter:
     def _override(self, name: str, **changed: Any) -> None:
         RateLimit(name, 1)  # a name that cannot be is refused here
         self.store.set_override(name, replace(self.store.override(name), **changed))
-        if isinstance(self.store, RedisStore):
-            Room(self.store).wake(name)
+        if inner := redis_store(self.store):
+            Room(inner).wake(name)
 
     def status(self, name: str, key: Key = None) -> Status:
         """How many wait under a key, how many of them in the waiting room, since when, until when."""
@@ -154,13 +177,25 @@ class RateLimiter:
         return self._room().cancel(name, id, _encoded(key))
 
     def _room(self) -> Room:
-        if not isinstance(self.store, RedisStore):
+        inner = redis_store(self.store)
+        if not inner:
             raise ConfigurationError(f"{type(self.store).__name__} has no waiting room")
-        return Room(self.store)
+        return Room(inner)
+
+    def health(self) -> Health | None:
+        """Whether Redis is away, and what was decided without it in this process; None for a store
+        that cannot be away."""
+        return self.store.health if isinstance(self.store, Guard) else None
 
     def close(self) -> None:
         """Close the connections; the limiter may be used again."""
         self.store.close()
+
+
+def redis_store(store: Store) -> RedisStore | None:
+    """The store in Redis that a limiter uses, if it is one."""
+    inner = store.inner if isinstance(store, Guard) else store
+    return inner if isinstance(inner, RedisStore) else None
 
 
 def _encoded(key: Key) -> str:
@@ -200,7 +235,8 @@ def _decision(outcome: Outcome) -> Decision:
     return Decision(
         allowed=outcome.admitted,
         retry_after=outcome.wait_us / 1_000_000,
-        remaining=min(one.remaining for one in outcome.readings),
-        reset_after=max(one.reset_us for one in outcome.readings) / 1_000_000,
-        waiting=max(one.waiting for one in outcome.readings),
+        # Decided without the store there are no readings.
+        remaining=min((one.remaining for one in outcome.readings), default=0),
+        reset_after=max((one.reset_us for one in outcome.readings), default=0) / 1_000_000,
+        waiting=max((one.waiting for one in outcome.readings), default=0),
     )

@@ -12,9 +12,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fleetlimit import standin
+from fleetlimit.celery.presence import known_processes
+from fleetlimit.celery.signals import limits_outage
 from fleetlimit.errors import ConfigurationError
-from fleetlimit.limiter import RateLimiter
-from fleetlimit.store.redis import RedisStore
+from fleetlimit.limiter import RateLimiter, redis_store
 from fleetlimit.store.room import Room
 
 __all__ = [
@@ -48,6 +49,10 @@ class Settings:
     horizon_us: int
     #: Whether far waits are parked in Redis.
     waiting_room: bool
+    #: What limits that do not say it themselves do while Redis is away.
+    on_outage: str
+    #: How many processes share the limits, where their own count is not to be used.
+    processes: int | None
 
     @property
     def lead_us(self) -> int:
@@ -75,10 +80,8 @@ def broker_of(app: Any) -> str:
 
 def room_of(app: Any) -> Room | None:
     """The waiting room of an app; None where it is off, or the store has none."""
-    store = limiter_of(app).store
-    if settings_of(app).waiting_room and isinstance(store, RedisStore):
-        return Room(store, broker_of(app))
-    return None
+    store = redis_store(limiter_of(app).store)
+    return Room(store, broker_of(app)) if store and settings_of(app).waiting_room else None
 
 
 def _forget() -> None:
@@ -117,6 +120,8 @@ def _read(app: Any) -> Settings:
         waiting_state=one_of("fleetlimit_waiting_state", "PENDING", "RETRY"),
         max_sleep_us=_between(conf, "fleetlimit_max_sleep", 0.25, 0, 1),
         waiting_room=_waiting_room(conf),
+        on_outage=one_of("fleetlimit_on_outage", "share", "wait", "open", "raise"),
+        processes=_processes(conf),
         horizon_us=_between(conf, "fleetlimit_horizon", _horizon(app), 1, 86_400),
     )
 
@@ -126,6 +131,13 @@ def _between(conf: Any, name: str, default: float, least: float, most: float) ->
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
         raise ConfigurationError(f"{name}={value!r}: must be from {least} to {most} seconds")
     return int(value * 1e6)
+
+
+def _processes(conf: Any) -> int | None:
+    value = conf.get("fleetlimit_processes")
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ConfigurationError(f"fleetlimit_processes={value!r}: must be a whole number from 1")
+    return value
 
 
 def _waiting_room(conf: Any) -> bool:
@@ -169,7 +181,13 @@ def limiter_of(app: Any) -> RateLimiter:
     with _lock:
         found = _limiters.get(app)
         if found is None:
-            found = _limiters[app] = RateLimiter(_source(app))
+            settings = settings_of(app)
+            found = _limiters[app] = RateLimiter(
+                _source(app),
+                on_outage=settings.on_outage,
+                processes=lambda: settings.processes or known_processes(),
+                on_change=lambda away, cause: limits_outage.send(app, away=away, cause=cause),
+            )
         return found
 
 

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import inspect
 import os
-import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from fleetlimit.celery.requeue import (
     restore,
     seen_us,
 )
-from fleetlimit.celery.throttled import announce
+from fleetlimit.celery.signals import announce
 from fleetlimit.errors import ConfigurationError, StoreUnavailable
 from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import merged
@@ -49,8 +48,6 @@ _REPORTS = 3
 
 #: A releaser with nothing to do may look only after this, and must be told of a nearer turn.
 _NEAR_US = 1_500_000
-#: Pauses between the tries to park a message whose reply was lost, seconds.
-_AGAIN_S = (0.05, 0.2, 0.5)
 #: A task that its broker will not take back waits here at most so long, where it can still be rejected.
 _HOLD_S = 30.0
 
@@ -205,12 +202,9 @@ class _Delivery:
             park_after_us=self.settings.max_sleep_us,
             lead_us=self.settings.lead_us,
         )
-        try:
-            outcome = self._acquire(ticket)
-        except StoreUnavailable as error:
-            logger.debug("%s waits: %s", request.id, error)
-            wait_us = round(random.uniform(5, 15) * 1e6)
-            return Outcome(Verdict.DENIED, wait_us, 0, self.seen_us, 0)
+        outcome = self.store.acquire(self.spends, ticket)
+        if outcome.alone:  # without Redis: nobody knows of a place
+            return outcome
         waiting = self.line in _busy and any(one.waiting for one in outcome.readings)
         _remember(self.line, busy=waiting or not outcome.admitted)
         self.seen_us = outcome.first_seen_us
@@ -221,16 +215,6 @@ class _Delivery:
         ):
             return self.ask(parking=True, again=True)
         return outcome
-
-    def _acquire(self, ticket: Ticket) -> Outcome:
-        """Where a message went along and the reply was lost, it may lie parked: ask again, shortly,
-        before a second copy goes back into the queue. A place is taken once, however often asked."""
-        for pause in _AGAIN_S if ticket.message else ():
-            try:
-                return self.store.acquire(self.spends, ticket)
-            except StoreUnavailable:
-                standin.sleep(pause)
-        return self.store.acquire(self.spends, ticket)
 
     def _packed(self) -> str:
         """The message for the waiting room; '' where it cannot be parked."""
@@ -313,6 +297,9 @@ def _remember(line: tuple[str, str], *, busy: bool) -> None:
 
 def _start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
     """Sleep until the admitted cell, and report a start that comes late all the same."""
+    if outcome.alone:
+        standin.sleep(outcome.sleep_us / 1e6)
+        return
     clock = _punctuality(os.getpid(), id(store))
     due = clock.due_us(outcome.now_us, outcome.sleep_us)
     if (early := due - clock.clock()) > 0:
@@ -330,6 +317,8 @@ def _start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
 
 def _give_back(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
     """An admitted run that will not start after all."""
+    if outcome.alone:
+        return
     with contextlib.suppress(StoreUnavailable):
         for one, reading in zip(spends, outcome.readings, strict=True):
             store.give_back(one, reading)

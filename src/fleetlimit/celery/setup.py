@@ -16,11 +16,14 @@ from kombu.utils.imports import symbol_by_name
 from fleetlimit.celery.advice import advice
 from fleetlimit.celery.config import limiter_of, room_of, settings_of
 from fleetlimit.celery.gate import warm
+from fleetlimit.celery.presence import Presence
 from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.requeue import line_of
+from fleetlimit.celery.signals import send_events
 from fleetlimit.celery.task import install_all
-from fleetlimit.celery.throttled import send_events
-from fleetlimit.errors import FleetlimitError
+from fleetlimit.errors import FleetlimitError, StoreUnavailable
+from fleetlimit.limiter import redis_store
+from fleetlimit.store.redis import RedisStore
 
 __all__ = ["connect"]
 
@@ -57,22 +60,51 @@ class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has n
     label = "fleetlimit"
     requires = ("celery.worker.components:Pool",)  # a thread that runs when a pool forks is trouble
 
-    def create(self, worker: Any) -> Releaser | None:
+    def create(self, worker: Any) -> _Threads | None:
         limited = install_all(worker.app)
         if not limited:
             return None
-        settings = settings_of(worker.app)
-        limiter_of(worker.app)
-        for line in advice(worker.app, settings):
+        app = worker.app
+        threads: list[Any] = []
+        settings = settings_of(app)
+        for line in advice(app, settings):
             logger.warning("fleetlimit: %s", line)
+        if store := redis_store(limiter_of(app).store):
+            threads.append(_presence(store, worker))
         send_events(worker.task_events)
         importlib.import_module(_CONTROL)
         for task in limited:
             task.Request = _request_class(symbol_by_name(task.Request))
-        signals.worker_process_init.connect(lambda **_: warm(worker.app), weak=False)
+        signals.worker_process_init.connect(lambda **_: warm(app), weak=False)
         signals.task_revoked.connect(_on_revoked)
-        room = room_of(worker.app)
-        return Releaser(worker.app, room) if room else None
+        if room := room_of(app):
+            threads.append(Releaser(app, room))
+        return _Threads(threads)
+
+
+class _Threads:
+    """What runs in the worker's main process as long as the worker does."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self._parts = parts
+
+    def start(self, *_: Any) -> None:
+        for part in self._parts:
+            part.start()
+
+    def stop(self, *_: Any) -> None:
+        for part in reversed(self._parts):
+            part.stop()
+
+
+def _presence(store: RedisStore, worker: Any) -> Presence:
+    forks = worker.pool_cls.__module__.endswith("prefork")
+    found = Presence(store, (worker.max_concurrency or worker.concurrency) if forks else 1)
+    try:
+        found.beat()
+    except StoreUnavailable as error:
+        logger.warning("fleetlimit: starts without Redis; limited tasks wait for it: %s", error)
+    return found
 
 
 def _on_revoked(sender: Any, request: Any, **_: Any) -> None:

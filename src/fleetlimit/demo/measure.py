@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -138,12 +139,11 @@ class Fleet:
         """Send the backlog: numbers 0, 1, 2, ..., in order."""
         from celery import Celery
 
-        with (
-            Celery(broker=self.url) as sender,
-            sender.producer_pool.acquire(block=True) as producer,
-        ):
-            for number in range(tasks):
-                sender.send_task(task, (number,), producer=producer)
+        with Celery(broker=self.url) as sender:
+            sender.conf.update(json.loads(self.env.get("FLEETLIMIT_DEMO_CONF", "{}")))
+            with sender.producer_pool.acquire(block=True) as producer:
+                for number in range(tasks):
+                    sender.send_task(task, (number,), producer=producer)
 
     def run(
         self, task: str, tasks: int, *, patience: float, tick: Callable[[list[Call], int], None]

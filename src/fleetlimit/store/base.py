@@ -136,6 +136,8 @@ class Outcome:
     first_seen_us: int
     now_us: int
     read: Callable[[], tuple[Reading, ...]] = field(default=tuple, repr=False)
+    #: Decided without the store, by the limits' `on_outage`: `now_us` is this host's monotonic clock.
+    alone: bool = False
 
     @cached_property
     def readings(self) -> tuple[Reading, ...]:

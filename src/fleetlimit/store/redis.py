@@ -41,6 +41,11 @@ Arg: TypeAlias = "str | int | bytes"
 
 #: The brokers that have (or had) parked tasks; each has an index of its rooms.
 BROKERS = "fleetlimit:brokers"
+#: Which workers share the limits, and how many processes each has.
+PROCESSES = "fleetlimit:processes"
+#: When all processes ask again after an outage, microseconds; and how long that is from when the
+#: first one notices that the store is back: no less than the others need to notice it.
+BACK, REJOIN_US = "fleetlimit:back", 1_300_000
 
 _PER_LIMIT = 9  # integers in a reply for each limit, after four for all
 _WAITING = 4 + 2  # of the first limit
@@ -59,6 +64,7 @@ class RedisStore:
         self._clock = clock
         #: Lines in which others waited when last asked: the cheap script would say "not my case".
         self._busy: set[Arg] = set()
+        self._rules: dict[str, Rule] = {}  # of limits whose own numbers were not in force
         self._overrides: dict[
             str, tuple[float, str]
         ] = {}  # on a Cluster: read at most once a second
@@ -138,6 +144,26 @@ class RedisStore:
             seconds, micros = self.connection.client.time()
         return int(seconds) * 1_000_000 + int(micros)
 
+    def beat(self, member: str, lasts_s: float) -> int:
+        """A worker is there for so long (0: it leaves); the processes of all workers."""
+        args = [self.now(), member, round(lasts_s * 1e6)]
+        return int(self.run("beat", [PROCESSES], args))
+
+    def rule_of(self, limit: RateLimit) -> Rule:
+        """The numbers that were in force for a limit when last asked."""
+        return self._rules.get(limit.name, limit.rule)
+
+    def rejoin(self, spend: Spend) -> float:
+        """After an outage: seconds until all processes should ask again, by an instant that the first
+        one sets. :raises StoreUnavailable: while the store does not answer, or takes no writes."""
+        key = f"{state_key(spend.limit.name, spend.key)}:back" if self.is_cluster else BACK
+        now = self.now_us()
+        with translated([key]):
+            client = self.connection.client
+            client.set(key, now + REJOIN_US, nx=True, px=REJOIN_US // 1000 + 2000)
+            at = int(client.get(key) or now)
+        return max(0, at - now) / 1e6
+
     def close(self) -> None:
         self.connection.close()
 
@@ -190,6 +216,7 @@ class RedisStore:
         admitted, *found = self.run("try", (keys[0], keys[-1]), args)
         if not found:
             return None
+        self._rules.pop(one.limit.name, None)
         now, tat = found
         former = State(tat) if tat else None
         wait = 0 if admitted else decide(former, now, rule, one.cost).wait_us
@@ -219,6 +246,7 @@ class RedisStore:
         if ticket:
             args += _ticket_args(ticket)
         reply = self.run("acquire", keys, args)
+        self._note_rules(reply, spends)
         outcome = _outcome(reply, spends, look_only)
         self._remember(keys[0], busy=not outcome.admitted or reply[_WAITING] > 0)
         if outcome.verdict is Verdict.PARKED and cluster and ticket:
@@ -229,6 +257,15 @@ class RedisStore:
             with translated([index]):
                 self.connection.client.zadd(index, {keys[0]: visit}, lt=True)
         return outcome
+
+    def _note_rules(self, reply: list[int], spends: Sequence[Spend]) -> None:
+        for n, one in enumerate(spends):
+            at = 4 + _PER_LIMIT * n
+            rule = Rule(*reply[at + _PER_LIMIT - 3 : at + _PER_LIMIT])
+            if rule != one.limit.rule:
+                self._rules[one.limit.name] = rule
+            else:
+                self._rules.pop(one.limit.name, None)
 
     def _one_by_one(self, spends: Sequence[Spend], ticket: Ticket | None) -> Outcome:
         """Where keys live in different slots: one after the other, and what was taken is given

@@ -1,4 +1,4 @@
-"""Who wants to know that a task waits: the worker's own code by a signal, monitors by an event."""
+"""Who wants to know: the worker's own code by signals, monitors by an event."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from celery.utils.log import get_logger
 
 from fleetlimit.store.base import Outcome, Spend
 
-__all__ = ["EVENT", "announce", "send_events", "task_throttled"]
+__all__ = ["EVENT", "announce", "limits_outage", "send_events", "task_throttled"]
 
 logger = get_logger(__name__)
 
@@ -20,7 +20,10 @@ logger = get_logger(__name__)
 task_throttled = Signal(
     name="task_throttled", providing_args={"task_id", "limit", "key", "rank", "wait"}
 )
-#: The same for monitors. Celery's own state of a task (in Flower, say) becomes THROTTLED by it, and
+#: The limits' Redis went away, or is back. Sent in each process that notices, in any of its threads,
+#: with `sender` (the app), `away` (bool) and `cause` (the error, or None).
+limits_outage = Signal(name="limits_outage", providing_args={"away", "cause"})
+#: `task_throttled` for monitors. Celery's own state of a task (in Flower, say) becomes THROTTLED by it, and
 #: stays so until the task has ended: right for as long as it waits, which is the longest part.
 EVENT = "task-throttled"
 

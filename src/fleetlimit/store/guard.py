@@ -1,0 +1,264 @@
+"""A store under a policy for the time when it gives no answer.
+
+One failed call opens a breaker: from then on decisions are made here, without asking, and a thread
+probes until the store answers again. All processes then go back at the same instant, which the first
+one to notice sets on the store's own clock: else some would take the whole limit from Redis while
+others still took their share of it.
+
+Policies (`RateLimit.on_outage`, or the default):
+
+- `"share"`: the same GCRA in this process's memory, at limit / last known number of processes. In any
+  window the fleet stays at or under the limit and one unit for each process. A process that never
+  learned the number (it started in the outage) takes no share, and waits.
+- `"wait"`: denied, for 5 to 15 s.
+- `"open"`: admitted.
+- `"raise"`: `StoreUnavailable`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fleetlimit.errors import StoreUnavailable
+from fleetlimit.gcra import Rule, State, decide
+from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Verdict
+from fleetlimit.store.redis import RedisStore
+
+__all__ = ["Guard", "Health"]
+
+T = TypeVar("T")
+logger = logging.getLogger("fleetlimit")
+
+#: Pauses between tries to learn whether a message was parked, seconds.
+_AGAIN_S = (0.05, 0.2, 0.5)
+#: Who has a share sleeps in place for its own cell up to so long; a longer wait is taken in the queue.
+_SLEEP_US = 1_000_000
+#: Seconds between two probes: in the first five seconds, and later.
+_PROBE_S, _PROBE_LATER_S = (0.2, 0.4), (0.5, 1.0)
+#: A share is a little less than its part, for the unit that Redis may admit at the instant of return.
+_SHARE = 1.02
+
+
+@dataclass(frozen=True)
+class Health:
+    """What this process knows of the store."""
+
+    #: Whether decisions are made without it.
+    away: bool
+    #: Since when, seconds of `time.time()`; None when it is there.
+    since: float | None
+    #: How often it went away.
+    outages: int
+    #: Decisions made without it, by verdict.
+    admitted_alone: int
+    denied_alone: int
+
+
+class Guard:
+    """A `Store` for limiters and workers. Thread- and fork-safe.
+
+    :param inner: the store that decides when it can.
+    :param policy: for limits that do not say their own.
+    :param processes: the last known number of processes that share the limits; None: never known.
+    :param on_change: called with (away, cause) at each change of state, in any thread.
+    """
+
+    def __init__(
+        self,
+        inner: RedisStore,
+        policy: str = "raise",
+        processes: Callable[[], int | None] = lambda: None,
+        on_change: Callable[[bool, BaseException | None], None] = lambda away, cause: None,
+    ) -> None:
+        self.inner, self.policy = inner, policy
+        self._processes, self._on_change = processes, on_change
+        self._reset()
+        os.register_at_fork(after_in_child=_resetter(self))
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._away_since: float | None = None
+        self._outages = self._admitted = self._denied = 0
+        self._states: dict[tuple[str, str], State] = {}
+
+    @property
+    def health(self) -> Health:
+        since = self._away_since
+        return Health(since is not None, since, self._outages, self._admitted, self._denied)
+
+    # --- the verbs --------------------------------------------------------------------------------
+
+    def acquire(self, spends: Sequence[Spend], ticket: Ticket | None = None) -> Outcome:
+        if self._away_since is None:
+            try:
+                return self.inner.acquire(spends, ticket)
+            except StoreUnavailable as error:
+                self._lost(error, spends)
+                if ticket and ticket.message:
+                    return self._insist(spends, ticket)
+                cause = error
+        else:
+            cause = StoreUnavailable("no answer from Redis a moment ago")
+        return self._alone(spends, cause)
+
+    def _insist(self, spends: Sequence[Spend], ticket: Ticket) -> Outcome:
+        """A message went along and the reply was lost: it may lie parked. Ask again, shortly, before a
+        second copy is made; a place is taken once, however often asked."""
+        for pause in _AGAIN_S:
+            time.sleep(pause)
+            try:
+                return self.inner.acquire(spends, ticket)
+            except StoreUnavailable:
+                continue
+        return _wait()  # not "share": a copy that goes back into the queue meets the parked one
+
+    def peek(self, spends: Sequence[Spend]) -> Outcome:
+        return self._asked(lambda: self.inner.peek(spends))
+
+    def give_back(self, spend: Spend, reading: Reading) -> bool:
+        return self._asked(lambda: self.inner.give_back(spend, reading))
+
+    def delay(self, spends: Sequence[Spend], late_us: int) -> None:
+        self._asked(lambda: self.inner.delay(spends, late_us))
+
+    def withdraw(self, name: str, key: str, id: str) -> bool:
+        return self._asked(lambda: self.inner.withdraw(name, key, id))
+
+    def override(self, name: str) -> Override:
+        return self.inner.override(name)
+
+    def set_override(self, name: str, override: Override) -> None:
+        self.inner.set_override(name, override)
+
+    def now_us(self) -> int:
+        return self.inner.now_us()
+
+    def reset(self, limit: Any, key: str = "") -> None:
+        self.inner.reset(limit, key)
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def _asked(self, call: Callable[[], T]) -> T:
+        """Not worth a timeout while the store is known to be away."""
+        if self._away_since is not None:
+            raise StoreUnavailable("no answer from Redis a moment ago")
+        return call()
+
+    # --- the breaker ------------------------------------------------------------------------------
+
+    def _lost(self, error: StoreUnavailable, spends: Sequence[Spend]) -> None:
+        with self._lock:
+            if self._away_since is not None:
+                return
+            self._away_since = time.time()
+            self._outages += 1
+            self._states.clear()
+        logger.warning("rate limits: %s; %s until it is back", error, self._said(spends))
+        self._on_change(True, error)
+        threading.Thread(
+            target=self._probe, args=(spends[0],), name="fleetlimit-probe", daemon=True
+        ).start()
+
+    def _said(self, spends: Sequence[Spend]) -> str:
+        policy = spends[0].limit.on_outage or self.policy
+        number = self._processes()
+        if policy == "share":
+            return f"this process takes 1 of {number} shares" if number else "limited tasks wait"
+        return {"wait": "limited tasks wait", "open": "LIMITS ARE OPEN", "raise": "asking fails"}[
+            policy
+        ]
+
+    def _probe(self, spend: Spend) -> None:
+        began = time.monotonic()
+        while True:
+            early = time.monotonic() - began < 5
+            time.sleep(random.uniform(*(_PROBE_S if early else _PROBE_LATER_S)))
+            try:
+                wait = self.inner.rejoin(spend)
+            except StoreUnavailable:
+                continue
+            time.sleep(wait)
+            break
+        with self._lock:
+            self._away_since = None
+        logger.warning("rate limits: Redis is back after %.1f s", time.monotonic() - began)
+        self._on_change(False, None)
+
+    # --- the policies -----------------------------------------------------------------------------
+
+    def _alone(self, spends: Sequence[Spend], cause: StoreUnavailable) -> Outcome:
+        policies = {one.limit.on_outage or self.policy for one in spends}
+        if "raise" in policies:
+            raise cause
+        outcome = _wait() if "wait" in policies else self._share(spends)
+        if outcome.admitted:
+            self._admitted += 1
+        else:
+            self._denied += 1
+        return outcome
+
+    def _share(self, spends: Sequence[Spend]) -> Outcome:
+        shared = [one for one in spends if (one.limit.on_outage or self.policy) == "share"]
+        number = self._processes()
+        if shared and not number:
+            return _wait()
+        now, sleep, wait = time.monotonic_ns() // 1000, 0, 0
+        with self._lock:
+            rules = [_part(self.inner.rule_of(one.limit), number or 1) for one in shared]
+            states = [self._state(one, now, rule) for one, rule in zip(shared, rules, strict=True)]
+            for one, rule, state in zip(shared, rules, states, strict=True):
+                verdict = decide(state, now, rule, one.cost, max_sleep_us=_SLEEP_US)
+                sleep, wait = max(sleep, verdict.sleep_us), max(wait, verdict.wait_us)
+            if not wait:
+                for one, rule, state in zip(shared, rules, states, strict=True):
+                    # All start when the last of them may.
+                    at = decide(state, now + sleep, rule, one.cost).state
+                    self._states[one.limit.name, one.key] = at or State(now)
+        if wait:
+            wait = max(wait, round(random.uniform(1, 3) * 1e6))
+            return Outcome(Verdict.DENIED, wait, 0, 0, now, alone=True)
+        return Outcome(Verdict.ADMITTED, 0, sleep, 0, now, alone=True)
+
+    def _state(self, one: Spend, now: int, rule: Rule) -> State | None:
+        """A key's state; a first one begins somewhere in its first interval, for all processes begin
+        at about the same time."""
+        where = one.limit.name, one.key
+        if len(self._states) > 10_000:
+            self._states = {at: s for at, s in self._states.items() if s.tat_us > now}
+        if where not in self._states:
+            interval = rule.emission // rule.ticks_per_us
+            full = rule.capacity // rule.ticks_per_us
+            self._states[where] = State(now + full - interval + round(random.random() * interval))
+        return self._states[where]
+
+
+def _resetter(guard: Guard) -> Callable[[], None]:
+    """What a forked child does, as long as there is the guard: its locks and threads are the parent's."""
+    here = weakref.ref(guard)
+
+    def reset() -> None:
+        if one := here():
+            one._reset()
+
+    return reset
+
+
+def _part(rule: Rule, number: int) -> Rule:
+    """One of `number` equal parts of a limit."""
+    emission = round(rule.emission * number * _SHARE)
+    burst = max(1, rule.capacity // rule.emission // number)
+    return Rule(emission, rule.ticks_per_us, emission * burst)
+
+
+def _wait() -> Outcome:
+    now = time.monotonic_ns() // 1000
+    return Outcome(Verdict.DENIED, round(random.uniform(5, 15) * 1e6), 0, 0, now, alone=True)

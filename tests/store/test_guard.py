@@ -1,0 +1,214 @@
+"""When the store gives no answer: one timeout, then the policy, and back by itself."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from fleetlimit import ConfigurationError, RateLimit, RateLimiter, StoreUnavailable
+from fleetlimit.demo.measure import worst_window
+from fleetlimit.demo.processes import Server, until
+from fleetlimit.store.base import Spend, Ticket, Verdict
+from fleetlimit.store.guard import Guard
+from fleetlimit.store.redis import RedisStore
+from tests.proxy import Proxy, proxy
+
+TEN = RateLimit("ten", 10, 1, burst=10)
+
+
+@pytest.fixture
+def between(server: Server) -> Iterator[Proxy]:
+    with proxy(server.port) as one:
+        yield one
+
+
+def limiter(between: Proxy, **options: object) -> RateLimiter:
+    return RateLimiter(f"redis://127.0.0.1:{between.port}/0", **options)  # type: ignore[arg-type]
+
+
+def guard(between: Proxy, policy: str = "share", number: int | None = 4) -> Guard:
+    store = RedisStore(f"redis://127.0.0.1:{between.port}/0")
+    return Guard(store, policy, lambda: number)
+
+
+def away(one: RateLimiter) -> bool:
+    health = one.health()
+    assert health
+    return health.away
+
+
+@pytest.mark.parametrize("how", ["refuse", "black_hole"])
+def test_each_policy(between: Proxy, how: str) -> None:  # R6
+    limits = {policy: RateLimit(policy, 1, 60, on_outage=policy) for policy in ("wait", "open")}
+    one = limiter(between)
+    assert one.acquire(TEN)
+    between.refuse()
+    if how != "refuse":
+        between.black_hole = how == "black_hole"
+        between.accept()
+    with pytest.raises(StoreUnavailable):
+        one.acquire(TEN)
+    assert 5 <= one.acquire(limits["wait"]).retry_after <= 15
+    assert all(one.acquire(limits["open"]) for _ in range(5))
+    with pytest.raises(StoreUnavailable):
+        one.acquire([limits["open"], TEN])  # the strictest rules
+    assert not one.acquire([limits["open"], limits["wait"]])
+    health = one.health()
+    assert health
+    assert (health.away, health.outages) == (True, 1)
+    assert (health.admitted_alone, health.denied_alone) == (5, 2)
+    between.black_hole = False
+    if how == "refuse":
+        between.accept()
+    until(lambda: not away(one), "it is back")
+    assert one.acquire(TEN)
+
+
+def test_an_outage_costs_one_timeout(between: Proxy) -> None:  # R6
+    one = limiter(between, on_outage="wait")
+    one.acquire(TEN)
+    between.black_hole = True
+    began = time.perf_counter()
+    one.acquire(TEN)
+    first = time.perf_counter() - began
+    began = time.perf_counter()
+    for _ in range(1000):
+        one.acquire(TEN)
+    assert time.perf_counter() - began < first
+
+
+def test_three_lost_replies_are_three_spends(between: Proxy, server: Server) -> None:  # R2
+    between.lose_replies = 3
+    for n in range(3):
+        with pytest.raises(StoreUnavailable):
+            limiter(between).acquire(TEN)  # each a process of its own, as it were
+        assert RateLimiter(server.url).peek(TEN).remaining == 10 - 1 - n
+    stats = redis.Redis.from_url(server.url).info("commandstats")
+    assert stats["cmdstat_evalsha"]["calls"] >= 3  # type: ignore[index]
+
+
+def test_a_share_is_a_part_of_the_limit(between: Proxy) -> None:
+    fast = RateLimit("fast", 100, 1)
+    one = guard(between, number=4)
+    between.refuse()
+    starts = []
+    until_s = time.monotonic() + 2
+    while time.monotonic() < until_s:
+        outcome = one.acquire([Spend(fast)])
+        assert outcome.alone
+        assert outcome.admitted  # it sleeps for its cell
+        time.sleep(outcome.sleep_us / 1e6)
+        starts.append(time.monotonic())
+    assert worst_window(starts, 1.0) <= 25
+    assert len(starts) > 1.8 * 25 * 0.9
+
+
+@pytest.mark.parametrize("number", [1, 3, 7])
+def test_all_shares_together_stay_near_the_limit(between: Proxy, number: int) -> None:
+    burst = RateLimit("burst", 20, 1, burst=20)
+    fleet = [guard(between, number=number) for _ in range(number)]
+    between.refuse()
+    admitted = 0
+    for one in fleet:
+        while one.acquire([Spend(burst)]).sleep_us == 0:
+            admitted += 1
+    assert admitted <= 20 + number
+
+
+def test_a_long_wait_is_taken_in_the_queue(between: Proxy) -> None:
+    slow = RateLimit("slow", 1, 60)
+    one = guard(between)
+    between.refuse()
+    outcome = one.acquire([Spend(slow)], Ticket("x"))
+    assert (outcome.verdict, outcome.first_seen_us) == (Verdict.DENIED, 0)
+    assert outcome.wait_us >= 1_000_000
+
+
+def test_all_or_nothing_without_the_store(between: Proxy) -> None:  # N12
+    slow, fast = RateLimit("slow", 1, 3600), RateLimit("fast", 1000, 1)
+    one = guard(between, number=1)
+    between.refuse()
+    assert not one.acquire([Spend(fast), Spend(slow)]).admitted
+    assert one.acquire([Spend(fast)]).admitted
+
+
+def test_who_never_learned_the_number_waits(between: Proxy) -> None:
+    one = guard(between, number=None)
+    between.refuse()
+    outcome = one.acquire([Spend(TEN)])
+    assert outcome.verdict is Verdict.DENIED
+    assert 5e6 <= outcome.wait_us <= 15e6
+
+
+def test_a_share_follows_the_numbers_that_were_in_force(between: Proxy) -> None:
+    one = guard(between, number=1)
+    RateLimiter(one.inner).configure("ten", 1, 3600)
+    assert one.acquire([Spend(TEN)]).admitted
+    between.refuse()
+    assert not one.acquire([Spend(TEN)]).admitted
+
+
+def test_a_parked_message_is_asked_for_before_a_second_copy_is_made(between: Proxy) -> None:
+    slow = RateLimit("slow", 1, 60)
+    one = guard(between)
+    assert one.acquire([Spend(slow)]).admitted
+    between.lose_replies = 2
+    ticket = Ticket("x", message="m", broker="b")
+    assert one.acquire([Spend(slow)], ticket).verdict is Verdict.PARKED
+    assert one.inner.peek([Spend(slow)]).readings[0].waiting == 1
+
+
+def test_all_go_back_at_the_same_instant(between: Proxy) -> None:
+    fleet = [guard(between) for _ in range(6)]
+    back: dict[int, float] = {}
+    for n, one in enumerate(fleet):
+        one._on_change = lambda away, cause, n=n: None if away else back.setdefault(n, time.time())  # type: ignore[misc]
+        one.acquire([Spend(TEN)])
+    between.refuse()
+    for one in fleet:
+        assert one.acquire([Spend(TEN)]).alone
+    time.sleep(1)
+    between.accept()
+    until(lambda: len(back) == 6, "all are back", 10)
+    # Without the common instant they would be spread over the probes' interval, 0.2 s at least.
+    assert max(back.values()) - min(back.values()) < 0.15
+    assert not any(one.acquire([Spend(TEN)]).alone for one in fleet)
+
+
+def test_a_change_is_told_and_logged_once(between: Proxy, caplog: pytest.LogCaptureFixture) -> None:
+    told: list[tuple[bool, bool]] = []
+    one = limiter(
+        between, on_outage="open", on_change=lambda away, cause: told.append((away, bool(cause)))
+    )
+    between.refuse()
+    for _ in range(50):
+        assert one.acquire(TEN)
+    between.accept()
+    until(lambda: len(told) == 2, "both changes")
+    assert told == [(True, True), (False, False)]
+    assert len(caplog.messages) == 2
+    assert "LIMITS ARE OPEN" in caplog.messages[0]
+
+
+def test_a_forked_child_begins_anew(between: Proxy) -> None:  # R7
+    one = limiter(between, on_outage="open")
+    between.refuse()
+    assert one.acquire(TEN)
+    between.accept()
+    pid = os.fork()
+    if not pid:
+        os._exit(0 if not away(one) and one.acquire(TEN).remaining == 9 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("policy", ["", "Share", None, 1])
+def test_unknown_policies_are_refused(policy: object) -> None:
+    with pytest.raises(ConfigurationError, match="on_outage="):
+        RateLimiter("redis://127.0.0.1:1/0", on_outage=policy)  # type: ignore[arg-type]
+    if policy is not None:
+        with pytest.raises(ConfigurationError, match="on_outage="):
+            RateLimit("x", 1, on_outage=policy)  # type: ignore[arg-type]
