@@ -54,10 +54,10 @@ while visit == 0 and seen < l.count do
     local message, claimed = redis.call('HGET', l.room, id), tonumber(redis.call('ZSCORE', l.claims, id))
     local foreign = message and string.match(message, '^%d+:%d+:%d+:([^:]*):') ~= ARGV[7]
     if foreign then ahead = ahead + 1
-    elseif not message or claimed and now - claimed < lease then
+    elseif not message or claimed and math.abs(now - claimed) < lease then -- the clock may step
       out = out + 1
       local since = claimed or tonumber(redis.call('ZSCORE', l.due, id) or now + grace) - grace
-      if now - since < FRESH_US then
+      if math.abs(now - since) < FRESH_US then
         ahead = ahead + 1
         if claimed then under_way = math.max(under_way, now - claimed) end
       end

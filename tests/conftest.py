@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,14 @@ def need(program: str, why: str) -> str:
     if found:
         return found
     pytest.skip(f"{program} is not installed: {why}")
+
+
+def faketime(why: str) -> str:
+    """The library that gives a process another clock; else the test is skipped."""
+    for folder in ("/usr/lib", "/usr/local/lib"):
+        for found in Path(folder).glob("**/libfaketime.so.1"):
+            return str(found)
+    pytest.skip(f"libfaketime is not installed: {why}")
 
 
 @pytest.fixture(scope="session")

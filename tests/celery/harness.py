@@ -41,7 +41,7 @@ class Fleet:
         self._stack = ExitStack()
         self._number = 0
 
-    def start(self, pool: str = "prefork", concurrency: int = 4, *options: str) -> Any:
+    def start(self, pool: str = "prefork", concurrency: int = 4, *options: str, **env: str) -> Any:
         """Start a worker and wait until it is ready; its process."""
         self._number += 1
         log = self.folder / f"worker{self._number}-{uuid.uuid4().hex[:6]}.log"
@@ -50,7 +50,7 @@ class Fleet:
             "-P", pool, "-c", str(concurrency), "-n", f"w{self._number}@%h", "-l", "INFO",
             "--without-gossip", "--without-mingle", *options,
         ]  # fmt: skip
-        process = spawn(command, log, env=self.env, cwd=ROOT)
+        process = spawn(command, log, env={**self.env, **env}, cwd=ROOT)
         process.log = log  # type: ignore[attr-defined]
         self._stack.callback(stop, process)
         until(lambda: " ready." in log.read_text() or process.poll() is not None, f"{log}", 60)

@@ -261,8 +261,10 @@ class _Delivery:
             left_us = (expires_in_us(self.task.request.expires) or 0) + 50_000
             wait_us = min(left_us, self.settings.horizon_us)
         try:
+            wait_us = max(0, wait_us)
+            due_us = 0 if outcome.alone or not wait_us else outcome.now_us + wait_us
             where = self._line(outcome)
-            put_back(self.task.app, self.message, max(0, wait_us) / 1e6, self.seen_us, where)
+            put_back(self.task.app, self.message, wait_us / 1e6, self.seen_us, where, due_us)
         except SoftTimeLimitExceeded:
             raise  # the task's own, not the broker's
         except Exception as error:

@@ -1,5 +1,7 @@
-"""How many processes share the limits: each worker says so every few seconds, and remembers the sum for
-the time when Redis is away."""
+"""What a worker knows of the others: how many processes share the limits, which it remembers for the time
+when Redis is away, and by how much this host's clock differs from Redis's. It says that it is there every
+few seconds, and learns both from the answer.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +9,35 @@ import contextlib
 import mmap
 import struct
 import threading
+import time
 import uuid
+from datetime import datetime, timezone
 from typing import Any
 
 from fleetlimit.errors import FleetlimitError, StoreUnavailable
 from fleetlimit.store.redis import RedisStore
 
-__all__ = ["Presence", "known_processes"]
+__all__ = ["Presence", "known_processes", "local_time"]
 
 #: Seconds between two beats, and how long one counts.
 EVERY_S, LASTS_S = 5.0, 16.0
 
 #: Shared with the pool's processes, which are forked after it was made; 0: never known.
 _known: mmap.mmap | None = None
+#: This host's clock less Redis's, microseconds; None: not measured.
+_ahead_us: int | None = None
 
 
 def known_processes() -> int | None:
     """The last known number of processes in the fleet; None if this worker never learned it."""
     return struct.unpack("i", _known[:4])[0] or None if _known else None
+
+
+def local_time(store_us: int) -> datetime | None:
+    """What this host's clock shows when Redis's shows `store_us`; None if that is not known."""
+    if _ahead_us is None:
+        return None
+    return datetime.fromtimestamp((store_us + _ahead_us) / 1e6, timezone.utc)
 
 
 class Presence:
@@ -43,7 +56,10 @@ class Presence:
 
     def beat(self) -> None:
         """:raises StoreUnavailable: when it was not heard."""
-        number = self._store.beat(self._member, LASTS_S)
+        global _ahead_us
+        before = time.time()
+        number, now_us = self._store.beat(self._member, LASTS_S)
+        _ahead_us = round((before + time.time()) / 2 * 1e6) - now_us
         if _known:
             _known[:4] = struct.pack("i", max(number, self._processes))
 

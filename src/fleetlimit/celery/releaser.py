@@ -12,6 +12,7 @@ import os
 import random
 import select
 import threading
+import time
 from typing import Any
 
 from celery.utils.log import get_logger
@@ -31,6 +32,8 @@ logger = get_logger(__name__)
 SLOWEST, FASTEST = 1.0, 0.01
 #: A line with foreign data is looked at again after this.
 _BAD_LINE_S = 30.0
+#: Redis's clock against this host's: a greater difference from one look to the next is a step.
+_STEP_US = 2_000_000
 
 
 #: Where a pool process says that it parked a task whose turn is near.
@@ -58,6 +61,7 @@ class Releaser:
         self._lead_us = settings_of(app).lead_us
         self._stopped = False
         self._expected_us = 0
+        self._difference_us: int | None = None
         _bell = self._bell = os.pipe()
         for end in self._bell:
             os.set_blocking(end, False)
@@ -95,6 +99,9 @@ class Releaser:
     def look(self, pause: float) -> float:
         """Let go what is due; seconds until the next look."""
         due = self._room.due_lines()
+        if self._stepped(due.now_us):
+            self._room.wake_all()
+            return FASTEST
         # Was it done by another one, before we came?
         lost = bool(self._expected_us) and due.next_us > self._expected_us
         next_us = due.next_us if not due.lines else 0
@@ -116,6 +123,13 @@ class Releaser:
         if lost:
             sleep = max(sleep, min(2 * pause, SLOWEST) * random.uniform(0.7, 1.0))
         return min(sleep, SLOWEST)
+
+    def _stepped(self, now_us: int) -> bool:
+        """Whether Redis's clock was set, or another server took over with another one: then what was
+        planned by the old one may lie far ahead."""
+        difference = now_us - time.monotonic_ns() // 1000
+        former, self._difference_us = self._difference_us, difference
+        return former is not None and abs(difference - former) > _STEP_US
 
     def _publish(self, line: str, released: Released) -> None:
         done = []

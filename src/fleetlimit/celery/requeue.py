@@ -34,6 +34,7 @@ __all__ = [
     "Message",
     "cannot_wait_in_queue",
     "copy_of",
+    "due_us",
     "expires_in_us",
     "let_go",
     "line_of",
@@ -111,6 +112,11 @@ def line_of(request: Any) -> tuple[str, str] | None:
     return (line[0], line[1]) if line else None
 
 
+def due_us(fields: dict[str, Any]) -> int:
+    """When a task that waits as a countdown is due, by the store's clock; 0: it does not say."""
+    return int((fields.get(HEADER) or {}).get("due_us", 0))
+
+
 def expires_in_us(expires: Any) -> int | None:
     """Microseconds until Celery would revoke a task with this `expires`, by this host's clock;
     None: never."""
@@ -183,9 +189,15 @@ class Message:
         )
 
     def waiting(
-        self, seen_us: int, line: tuple[str, str], countdown: float = 0, copy: str = ""
+        self,
+        seen_us: int,
+        line: tuple[str, str],
+        countdown: float = 0,
+        due_us: int = 0,
+        copy: str = "",
     ) -> dict[str, Any]:
-        """The headers while it waits in `line` (a limit's name, and the key)."""
+        """The headers while it waits in `line` (a limit's name, and the key), until `due_us` by the
+        store's clock."""
         eta = None
         if countdown > 0:
             eta = (datetime.now(timezone.utc) + timedelta(seconds=countdown)).isoformat()
@@ -196,6 +208,7 @@ class Message:
             "routing_key": self.routing_key,
             "eta": self.eta,
             **({"copy": copy} if copy else {}),
+            **({"due_us": due_us} if due_us else {}),
         }
         return {**self.headers, "eta": eta, HEADER: ours}
 
@@ -240,13 +253,21 @@ def cannot_wait_in_queue(app: Any, message: Message) -> bool:
 
 
 def put_back(
-    app: Any, message: Message, countdown: float, seen_us: int, line: tuple[str, str]
+    app: Any,
+    message: Message,
+    countdown: float,
+    seen_us: int,
+    line: tuple[str, str],
+    due_us: int = 0,
 ) -> None:
-    """Publish `message` again, to be delivered in `countdown` seconds; it keeps its place in `line`.
+    """Publish `message` again, to be delivered in `countdown` seconds (at `due_us` by the store's
+    clock, if that is known); it keeps its place in `line`.
 
     :raises Exception: whatever the broker's client raises, after two more tries.
     """
-    _publish(app, message, message.waiting(seen_us, line, countdown, message.copy), countdown)
+    _publish(
+        app, message, message.waiting(seen_us, line, countdown, due_us, message.copy), countdown
+    )
 
 
 def let_go(app: Any, message: Message, seen_us: int, copy: int, line: tuple[str, str]) -> None:

@@ -16,9 +16,9 @@ from kombu.utils.imports import symbol_by_name
 from fleetlimit.celery.advice import advice
 from fleetlimit.celery.config import limiter_of, room_of, settings_of
 from fleetlimit.celery.gate import warm
-from fleetlimit.celery.presence import Presence
+from fleetlimit.celery.presence import Presence, local_time
 from fleetlimit.celery.releaser import Releaser
-from fleetlimit.celery.requeue import line_of
+from fleetlimit.celery.requeue import due_us, line_of
 from fleetlimit.celery.signals import send_events
 from fleetlimit.celery.task import install_all
 from fleetlimit.errors import FleetlimitError, StoreUnavailable
@@ -125,8 +125,9 @@ def _background() -> ThreadPoolExecutor:
 
 
 def _request_class(base: Any) -> Any:
-    """The worker's own request, which also tells the pool how the message was serialized: a task
-    that goes back must be published as it came."""
+    """The worker's own request, which also tells the pool how the message was serialized (a task that
+    goes back must be published as it came), and waits by Redis's clock: an ETA is a time on the
+    sender's clock, read on this one's."""
     if getattr(base, "_fleetlimit", False):
         return base
 
@@ -139,5 +140,8 @@ def _request_class(base: Any) -> Any:
                 # RabbitMQ's properties say it anyway; those of Redis do not.
                 properties = {**self.request_dict["properties"], "content_type": self.content_type}
                 self.request_dict["properties"] = properties
+            due = due_us(self.request_dict)
+            if due and (eta := local_time(due)):
+                self._eta = eta
 
     return Request

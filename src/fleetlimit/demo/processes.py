@@ -106,13 +106,15 @@ class Server:
 
 
 @contextmanager
-def redis_server(folder: Path, *options: str, binary: str | None = None) -> Iterator[Server]:
+def redis_server(
+    folder: Path, *options: str, binary: str | None = None, env: dict[str, str] | None = None
+) -> Iterator[Server]:
     port = free_port()
     command = [
         binary or server_binary(), "--port", str(port), "--bind", "127.0.0.1", "--save", "",
         "--appendonly", "no", "--dir", str(folder), *options,
     ]  # fmt: skip
-    process = spawn(command, folder / f"redis-{port}.log")
+    process = spawn(command, folder / f"redis-{port}.log", env=env)
     try:
         until(lambda: listening(port), "the Redis server")
         yield Server(port, process)

@@ -144,10 +144,11 @@ class RedisStore:
             seconds, micros = self.connection.client.time()
         return int(seconds) * 1_000_000 + int(micros)
 
-    def beat(self, member: str, lasts_s: float) -> int:
-        """A worker is there for so long (0: it leaves); the processes of all workers."""
+    def beat(self, member: str, lasts_s: float) -> tuple[int, int]:
+        """A worker is there for so long (0: it leaves); the processes of all workers, and the clock."""
         args = [self.now(), member, round(lasts_s * 1e6)]
-        return int(self.run("beat", [PROCESSES], args))
+        number, now = self.run("beat", [PROCESSES], args)
+        return number, now
 
     def rule_of(self, limit: RateLimit) -> Rule:
         """The numbers that were in force for a limit when last asked."""

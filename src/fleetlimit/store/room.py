@@ -109,6 +109,10 @@ class Room:
         own, keyed = state_key(name), state_key(name)[:-1] + ":"
         self._store.visit_at_once(lambda line: line == own or line.startswith(keyed))
 
+    def wake_all(self) -> None:
+        """Have every line visited at once."""
+        self._store.visit_at_once(lambda line: True)
+
     def status(self, name: str, key: str = "") -> Status:
         args = [self._store.now(), self._store.given_override(name, fresh=True)]
         keys = self._store.keys_of(state_key(name, key))
