@@ -47,14 +47,21 @@ def cluster(folder: Path) -> Iterator[list[Server]]:
 
 
 @contextmanager
-def sentinel(folder: Path) -> Iterator[tuple[Server, redis.sentinel.Sentinel]]:
-    """One master and one sentinel that knows it as `limits`."""
+def sentinel(folder: Path) -> Iterator[tuple[Server, int, redis.sentinel.Sentinel]]:
+    """A master, its replica, and one sentinel that knows them as `limits`: the master, the sentinel's
+    port, and a client."""
     binary = need("redis-server", "nothing is tried behind a Sentinel")
-    with redis_server(folder, binary=binary) as master:
+    other = folder / "replica"
+    other.mkdir()
+    with ExitStack() as stack:
+        master = stack.enter_context(redis_server(folder, binary=binary))
+        follow = ("--replicaof", "127.0.0.1", str(master.port))
+        stack.enter_context(redis_server(other, *follow, binary=binary))
         port = free_port()
         conf = folder / "sentinel.conf"
         conf.write_text(
             f"port {port}\nbind 127.0.0.1\nsentinel monitor limits 127.0.0.1 {master.port} 1\n"
+            "sentinel down-after-milliseconds limits 1000\nsentinel failover-timeout limits 5000\n"
         )
         process = spawn([binary, str(conf), "--sentinel"], folder / "sentinel.log")
         try:
@@ -62,11 +69,13 @@ def sentinel(folder: Path) -> Iterator[tuple[Server, redis.sentinel.Sentinel]]:
 
             def known() -> bool:
                 try:
-                    return bool(client.discover_master("limits"))
+                    return bool(
+                        client.discover_master("limits") and client.discover_slaves("limits")
+                    )
                 except redis.RedisError:
                     return False
 
             until(known, "the sentinel")
-            yield master, client
+            yield master, port, client
         finally:
             stop(process)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -18,6 +20,8 @@ from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import Room, Status
 
 __all__ = ["Decision", "Key", "RateLimiter", "merged", "redis_store"]
+
+logger = logging.getLogger("fleetlimit")
 
 Key: TypeAlias = Any  # str | int | UUID | tuple of these; checked by `encode`
 #: A limit, or a limit with the key (and cost) it is asked for.
@@ -59,6 +63,9 @@ class RateLimiter:
     :param processes: how many processes share the limits; needed for `"share"`. A number, or a
         callable.
     :param on_change: called with (away, cause) when Redis goes away and when it is back.
+    :param client_time: use this host's clock in place of Redis's, for a managed service that refuses
+        `TIME` in scripts. All hosts' clocks must then agree: what they differ is added to what the
+        limit's `margin` must hold.
     :raises ConfigurationError: when there is no usable source.
     """
 
@@ -69,6 +76,7 @@ class RateLimiter:
         on_outage: str = "raise",
         processes: int | Callable[[], int | None] | None = None,
         on_change: Callable[[bool, BaseException | None], None] | None = None,
+        client_time: bool = False,
     ) -> None:
         if source is None and standin.current:
             source = standin.current.store
@@ -81,7 +89,7 @@ class RateLimiter:
             return
         known = processes if callable(processes) else lambda: processes
         self._store = Guard(
-            source if isinstance(source, RedisStore) else RedisStore(source),
+            source if isinstance(source, RedisStore) else _redis_store(source, client_time),
             checked_policy(on_outage),
             known,
             on_change or (lambda away, cause: None),
@@ -190,6 +198,13 @@ class RateLimiter:
     def close(self) -> None:
         """Close the connections; the limiter may be used again."""
         self.store.close()
+
+
+def _redis_store(source: Any, client_time: bool) -> RedisStore:
+    if not client_time:
+        return RedisStore(source)
+    logger.warning("rate limits use this host's clock: keep all hosts' clocks together (NTP)")
+    return RedisStore(source, clock=lambda: time.time_ns() // 1000)
 
 
 def redis_store(store: Store) -> RedisStore | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,12 +12,14 @@ import pytest
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
-from fleetlimit import RateLimit, RateLimiter
-from fleetlimit.demo.processes import Server
+from fleetlimit import ConfigurationError, RateLimit, RateLimiter, StoreUnavailable
+from fleetlimit.demo.processes import Server, free_port, redis_server, until
+from fleetlimit.limiter import redis_store
 from fleetlimit.store.base import Spend, Ticket, Verdict
-from fleetlimit.store.redis import RedisStore
+from fleetlimit.store.redis import RedisStore, state_key
 from fleetlimit.store.room import Room
 from tests.clusters import cluster, sentinel
+from tests.conftest import need
 
 ONE = RateLimit("one", 1, 60)
 FIVE = RateLimit("five", 5, 60, burst=5)
@@ -78,9 +83,190 @@ def test_the_room_on_a_cluster(client: RedisCluster) -> None:
 
 
 def test_behind_a_sentinel(tmp_path: Path) -> None:
-    with sentinel(tmp_path) as (_, found):
+    with sentinel(tmp_path) as (_, _, found):
         limiter = RateLimiter(found.master_for("limits"))
         assert limiter.acquire(ONE)
         assert not limiter.acquire(ONE)
         limiter.store.acquire([Spend(ONE)], Ticket("t", message="m"))
         assert limiter.status("one").parked == 1
+
+
+@pytest.mark.parametrize("how", ["ordered", "killed"])
+def test_a_sentinel_fails_over(tmp_path: Path, how: str) -> None:  # R5
+    minute = RateLimit("minute", 5, 3600, burst=5)
+    with sentinel(tmp_path) as (master, port, _):
+        limiter = RateLimiter(f"sentinel://127.0.0.1:{port}/limits", on_outage="wait")
+        assert sum(bool(limiter.acquire(minute)) for _ in range(9)) == 5
+        info = redis.Redis(port=master.port).info
+        until(
+            lambda: (
+                info("replication")["slave0"]["offset"] == info("replication")["master_repl_offset"]
+            ),
+            "all is replicated",
+        )
+        if how == "killed":
+            master.process.kill()
+        else:
+            redis.Redis(port=port).execute_command("SENTINEL", "FAILOVER", "limits")
+
+        def replaced() -> bool:
+            found = redis.Redis(port=port).execute_command(
+                "SENTINEL", "GET-MASTER-ADDR-BY-NAME", "limits"
+            )
+            return int(found[1]) != master.port
+
+        until(replaced, "the failover")
+
+        def works() -> bool:
+            limiter.acquire(RateLimit("other", 10**6, 1, burst=10**6))
+            health = limiter.health()
+            return bool(health and not health.away)
+
+        until(works, "the limiter follows")
+        # Nothing was lost, so nothing is admitted again.
+        assert not limiter.acquire(minute)
+        assert limiter.peek(minute).remaining == 0
+
+
+def test_a_cluster_by_url(nodes: list[Server], client: RedisCluster) -> None:
+    hosts = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+    limiter = RateLimiter(f"redis+cluster://{hosts}")
+    assert [bool(limiter.acquire(FIVE)) for _ in range(6)] == [True] * 5 + [False]
+    assert RateLimiter(client).peek(FIVE).remaining == 0
+
+
+@pytest.mark.parametrize("by", ["url", "client"])
+def test_a_spend_on_a_cluster_is_sent_once(  # R2
+    nodes: list[Server], client: RedisCluster, by: str
+) -> None:
+    """A node hangs: the call was sent, and nobody knows whether it ran. It must not be sent again."""
+    source = client if by == "client" else f"redis+cluster://127.0.0.1:{nodes[0].port}"
+    limiter = RateLimiter(source)
+    assert limiter.acquire(FIVE)
+    port = client.get_node_from_key(state_key("five")).port
+    node = next(one for one in nodes if one.port == port)
+    node.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(StoreUnavailable):
+            limiter.acquire(FIVE)
+    finally:
+        node.process.send_signal(signal.SIGCONT)
+    assert RateLimiter(client).peek(FIVE).remaining >= 3
+
+
+def test_a_cluster_that_is_away_is_unavailable() -> None:
+    limiter = RateLimiter("redis+cluster://127.0.0.1:1")
+    with pytest.raises(StoreUnavailable):
+        limiter.acquire(ONE)
+    assert RateLimiter("redis+cluster://127.0.0.1:1", on_outage="open").acquire(ONE)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("sentinel://127.0.0.1:26379", "names no service"),
+        ("sentinel:///limits", "names no host"),
+        ("sentinel://h:1/limits?x=1", "unknown options: x"),
+        ("redis+cluster://h:1/3", "no database"),
+        ("redis+cluster://u:secret@h:port", "Port"),
+        ("redis+sentinel://u:secret@h/x", "scheme 'redis\\+sentinel'"),
+        ("redis://u:secret@h:port/0", "scheme 'redis'"),
+    ],
+)
+def test_a_wrong_url_says_what_is_wrong_and_no_password(url: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        RateLimiter(url)
+    assert "secret" not in str(caught.value)
+
+
+def everything(limiter: RateLimiter) -> None:
+    """Each verb and each script, once."""
+    store = redis_store(limiter.store)
+    assert store
+    room = Room(store, "b")
+    assert limiter.acquire(ONE)
+    assert limiter.acquire([ONE, FIVE]).retry_after
+    ticket = Ticket("t", broker="b", message="m", horizon_us=1)
+    assert store.acquire([Spend(ONE)], ticket).verdict is Verdict.PARKED
+    room.due_lines()
+    limiter.configure("one", 1000, 1)
+    assert limiter.parked("one") == ["t"]
+    released = room.release(state_key("one"), 150_000)
+    room.confirm(state_key("one"), released.copy, ["t"])
+    store.withdraw("one", "", "t")
+    limiter.pause("one", 1)
+    limiter.resume("one")
+    limiter.configure("one")
+    outcome = store.acquire([Spend(FIVE)])
+    store.delay([Spend(FIVE)], 1000)
+    store.give_back(Spend(FIVE), outcome.readings[0])
+    limiter.status("one")
+    limiter.reset(ONE)
+    room.wake_all()
+    assert store.beat("me:4", 10)[0] >= 4
+    assert store.rejoin(Spend(ONE)) > 0
+
+
+def test_the_acl_user_of_the_docs_is_enough(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "outages.md").read_text()
+    line = re.search(r"^ACL SETUSER (.*)$", page, re.MULTILINE)
+    assert line
+    binary = need("redis-server", "no ACL is tried")
+    with redis_server(tmp_path, binary=binary) as server:
+        admin = redis.Redis.from_url(server.url)
+        admin.execute_command("ACL", "SETUSER", *line[1].split())
+        limiter = RateLimiter(server.url.replace("redis://", "redis://limits:secret@"))
+        everything(limiter)
+        # redis-py says its own name, and does not mind a refusal.
+        assert {one["object"] for one in admin.acl_log()} <= {"client|setinfo", "client"}  # type: ignore[union-attr]
+        # And it is no more than that.
+        other = redis.Redis.from_url(server.url.replace("redis://", "redis://limits:secret@"))
+        for command in (["KEYS", "*"], ["GET", "theirs"], ["FLUSHALL"], ["CONFIG", "GET", "*"]):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                other.execute_command(*command)
+
+
+def test_over_tls_and_a_unix_socket(tmp_path: Path) -> None:
+    openssl = need("openssl", "no certificate can be made for TLS")
+    binary = need("redis-server", "no TLS is tried")
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+         "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key),
+         "-out", str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    port, socket = free_port(), tmp_path / "redis.sock"
+    options = (
+        "--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key),
+        "--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no",
+        "--unixsocket", str(socket),
+    )  # fmt: skip
+    with redis_server(tmp_path, *options, binary=binary) as server:
+        user = ("limits", "on", ">secret", "~*", "+@all")
+        redis.Redis.from_url(server.url).execute_command("ACL", "SETUSER", *user)
+        secure = f"rediss://limits:secret@127.0.0.1:{port}/0"
+        assert RateLimiter(f"{secure}?ssl_ca_certs={certificate}").acquire(FIVE)
+        assert RateLimiter(f"unix://{socket}").peek(FIVE).remaining == 4
+        with pytest.raises(StoreUnavailable) as caught:  # it does not trust this certificate
+            RateLimiter(secure).acquire(FIVE)
+        assert "secret" not in f"{caught.value!r} {caught.value.__cause__!r}"
+        wrong = RateLimiter(
+            f"rediss://limits:nonsense@127.0.0.1:{port}/0?ssl_ca_certs={certificate}"
+        )
+        with pytest.raises(StoreUnavailable) as caught:  # R5
+            wrong.acquire(FIVE)
+        assert "nonsense" not in f"{caught.value!r} {wrong!r}"
+
+
+def test_without_time_in_scripts(tmp_path: Path) -> None:
+    """A managed service that refuses it."""
+    binary = need("redis-server", "no service without TIME is tried")
+    with redis_server(tmp_path, binary=binary) as server:
+        admin = redis.Redis.from_url(server.url)
+        admin.execute_command("ACL", "SETUSER", "poor", "on", ">secret", "~*", "+@all", "-time")
+        url = server.url.replace("redis://", "redis://poor:secret@")
+        with pytest.raises(StoreUnavailable):
+            RateLimiter(url).acquire(FIVE)
+        limiter = RateLimiter(url, client_time=True)
+        assert [bool(limiter.acquire(FIVE)) for _ in range(6)] == [True] * 5 + [False]

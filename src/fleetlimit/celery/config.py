@@ -51,6 +51,8 @@ class Settings:
     waiting_room: bool
     #: What limits that do not say it themselves do while Redis is away.
     on_outage: str
+    #: Whether hosts' clocks decide, for a Redis that refuses `TIME` in scripts.
+    client_time: bool
     #: How many processes share the limits, where their own count is not to be used.
     processes: int | None
 
@@ -122,6 +124,7 @@ def _read(app: Any) -> Settings:
         waiting_room=_waiting_room(conf),
         on_outage=one_of("fleetlimit_on_outage", "share", "wait", "open", "raise"),
         processes=_processes(conf),
+        client_time=bool(conf.get("fleetlimit_client_time", False)),
         horizon_us=_between(conf, "fleetlimit_horizon", _horizon(app), 1, 86_400),
     )
 
@@ -186,6 +189,7 @@ def limiter_of(app: Any) -> RateLimiter:
                 _source(app),
                 on_outage=settings.on_outage,
                 processes=lambda: settings.processes or known_processes(),
+                client_time=settings.client_time,
                 on_change=lambda away, cause: limits_outage.send(app, away=away, cause=cause),
             )
         return found

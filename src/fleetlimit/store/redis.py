@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from redis import RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
 from fleetlimit.errors import StateError, StoreUnavailable
@@ -110,8 +109,8 @@ class RedisStore:
 
     def visit_at_once(self, wanted: Callable[[str], bool]) -> None:
         """Have releasers look at these lines now: who is parked there may go sooner."""
-        client = self.connection.client
         with translated([BROKERS]):
+            client = self.connection.client
             for broker in client.smembers(BROKERS):
                 index = rooms_key(text(broker))
                 for line, _ in client.zscan_iter(index):
@@ -170,7 +169,7 @@ class RedisStore:
 
     @property
     def is_cluster(self) -> bool:
-        return isinstance(self.connection.client, RedisCluster)
+        return self.connection.is_cluster
 
     def keys_of(self, state: str) -> tuple[str, ...]:
         """All keys of a line, as the scripts take them."""

@@ -117,8 +117,8 @@ class Room:
         args = [self._store.now(), self._store.given_override(name, fresh=True)]
         keys = self._store.keys_of(state_key(name, key))
         now, waiting, parked, oldest, pause = self._store.run("status", keys, args)
-        client = self._store.connection.client
         with translated([BROKERS]):
+            client = self._store.connection.client
             indexes = [rooms_key(text(broker)) for broker in client.smembers(BROKERS)]
             visits = [at for index in indexes if (at := client.zscore(index, keys[0])) is not None]
         return Status(
@@ -131,8 +131,9 @@ class Room:
 
     def parked(self, name: str, key: str = "", most: int = 100) -> list[str]:
         """Ids of parked tasks, the first in line first."""
-        client, keys = self._store.connection.client, self._store.keys_of(state_key(name, key))
+        keys = self._store.keys_of(state_key(name, key))
         with translated(keys):
+            client = self._store.connection.client
             ids = [text(one) for one in client.zrange(keys[1], 0, most - 1)]
             return [id for id in ids if client.hexists(keys[3], id)]
 
@@ -148,8 +149,8 @@ class Room:
 
     def _note_visit(self, line: str, room: str, at_us: int) -> None:
         """On a Cluster: the index, apart from the line. One parked between the two is seen again."""
-        client = self._store.connection.client
         with translated([self._index]):
+            client = self._store.connection.client
             if at_us:
                 client.zadd(self._index, {line: at_us})
                 return
