@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test test-all lint format bench clean
+.PHONY: demo test test-all soak lint format bench clean
 
 demo: $(VENV)/ready
 	$(RUN) -m fleetlimit.cli demo
@@ -14,6 +14,10 @@ test: $(VENV)/ready
 # Each Celery that is supported, and each CPython that is found: about five minutes for each.
 test-all: $(VENV)/ready
 	$(RUN) -m nox
+
+# Each fault ten times: about an hour and a half.
+soak: $(VENV)/ready
+	for n in 1 2 3 4 5 6 7 8 9 10; do $(RUN) -m pytest -q tests/faults || exit 1; done
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .

@@ -14,7 +14,7 @@ import uuid
 from datetime import datetime, timezone
 from typing import Any
 
-from fleetlimit.errors import FleetlimitError, StoreUnavailable
+from fleetlimit.errors import FleetlimitError
 from fleetlimit.store.redis import RedisStore
 
 __all__ = ["Presence", "known_processes", "local_time"]
@@ -55,7 +55,7 @@ class Presence:
         self._thread = threading.Thread(target=self._run, name="fleetlimit-presence", daemon=True)
 
     def beat(self) -> None:
-        """:raises StoreUnavailable: when it was not heard."""
+        """:raises FleetlimitError: when it was not heard."""
         global _ahead_us
         before = time.time()
         number, now_us = self._store.beat(self._member, LASTS_S)
@@ -75,5 +75,5 @@ class Presence:
 
     def _run(self) -> None:
         while not self._stop.wait(EVERY_S):
-            with contextlib.suppress(StoreUnavailable):
+            with contextlib.suppress(FleetlimitError):
                 self.beat()

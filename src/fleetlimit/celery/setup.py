@@ -21,7 +21,7 @@ from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.requeue import due_us, line_of
 from fleetlimit.celery.signals import send_events
 from fleetlimit.celery.task import install_all
-from fleetlimit.errors import FleetlimitError, StoreUnavailable
+from fleetlimit.errors import FleetlimitError
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.redis import RedisStore
 
@@ -102,7 +102,7 @@ def _presence(store: RedisStore, worker: Any) -> Presence:
     found = Presence(store, (worker.max_concurrency or worker.concurrency) if forks else 1)
     try:
         found.beat()
-    except StoreUnavailable as error:
+    except FleetlimitError as error:
         logger.warning("fleetlimit: starts without Redis; limited tasks wait for it: %s", error)
     return found
 

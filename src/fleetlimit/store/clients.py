@@ -58,7 +58,8 @@ def check_source(source: Any, timeout: float) -> None:
 def make_client(source: Any, timeout: float) -> Any:
     """A client of this process's own.
 
-    :raises redis.RedisError: from a cluster, which connects to learn its nodes.
+    :raises redis.RedisError, redis.exceptions.RedisClusterException: from a cluster, which connects to
+        learn its nodes.
     """
     if isinstance(source, str):
         if source.startswith("sentinel://"):
@@ -134,10 +135,7 @@ def _cluster(timeout: float, **arguments: Any) -> Any:
     ours = _ours(timeout)
     if _VERSION < (6, 0):
         ours["cluster_error_retry_attempts"] = 0
-    try:
-        return RedisCluster(**{**ours, **arguments})
-    except redis.exceptions.RedisClusterException as error:  # which is no RedisError
-        raise redis.ConnectionError(str(error)) from error
+    return RedisCluster(**{**ours, **arguments})
 
 
 def _hosts(netloc: str, port: int) -> Sequence[tuple[str, int]]:

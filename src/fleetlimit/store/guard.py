@@ -39,6 +39,9 @@ logger = logging.getLogger("fleetlimit")
 
 #: Pauses between tries to learn whether a message was parked, seconds.
 _AGAIN_S = (0.05, 0.2, 0.5)
+#: A store that answers the probe, and then fails again within so many seconds, is probed ever later: up to
+#: every ten seconds.
+_STEADY_S, _PROBE_MOST_S = 5.0, 10.0
 #: Who has a share sleeps in place for its own cell up to so long; a longer wait is taken in the queue.
 _SLEEP_US = 1_000_000
 #: Seconds between two probes: in the first five seconds, and later.
@@ -88,6 +91,8 @@ class Guard:
         self._away_since: float | None = None
         self._outages = self._admitted = self._denied = 0
         self._states: dict[tuple[str, str], State] = {}
+        self._life = object()  # a probe's thread ends with the life it began in
+        self._back_at, self._flaps = -_STEADY_S, 0
 
     @property
     def health(self) -> Health:
@@ -145,6 +150,8 @@ class Guard:
         self.inner.reset(limit, key)
 
     def close(self) -> None:
+        with self._lock:
+            self._away_since, self._life = None, object()
         self.inner.close()
 
     def _asked(self, call: Callable[[], T]) -> T:
@@ -162,11 +169,14 @@ class Guard:
             self._away_since = time.time()
             self._outages += 1
             self._states.clear()
+            steady = time.monotonic() - self._back_at > _STEADY_S
+            self._flaps = 0 if steady else self._flaps + 1
+            args = (spends[0], self._life, 2**self._flaps)
         logger.warning("rate limits: %s; %s until it is back", error, self._said(spends))
-        self._on_change(True, error)
         threading.Thread(
-            target=self._probe, args=(spends[0],), name="fleetlimit-probe", daemon=True
+            target=self._probe, args=args, name="fleetlimit-probe", daemon=True
         ).start()
+        self._on_change(True, error)
 
     def _said(self, spends: Sequence[Spend]) -> str:
         policy = spends[0].limit.on_outage or self.policy
@@ -177,19 +187,23 @@ class Guard:
             policy
         ]
 
-    def _probe(self, spend: Spend) -> None:
+    def _probe(self, spend: Spend, life: object, patience: int) -> None:
         began = time.monotonic()
         while True:
-            early = time.monotonic() - began < 5
-            time.sleep(random.uniform(*(_PROBE_S if early else _PROBE_LATER_S)))
+            pace = _PROBE_S if time.monotonic() - began < 5 else _PROBE_LATER_S
+            time.sleep(min(random.uniform(*pace) * patience, _PROBE_MOST_S))
+            if self._life is not life:
+                return
             try:
                 wait = self.inner.rejoin(spend)
-            except StoreUnavailable:
+            except Exception:  # foreign data at its key, too: then it is not back
                 continue
             time.sleep(wait)
             break
         with self._lock:
-            self._away_since = None
+            if self._life is not life:
+                return
+            self._away_since, self._back_at = None, time.monotonic()
         logger.warning("rate limits: Redis is back after %.1f s", time.monotonic() - began)
         self._on_change(False, None)
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
 from fleetlimit.errors import StateError, StoreUnavailable
 from fleetlimit.gcra import Rule, State, decide
@@ -45,6 +45,9 @@ PROCESSES = "fleetlimit:processes"
 #: When all processes ask again after an outage, microseconds; and how long that is from when the
 #: first one notices that the store is back: no less than the others need to notice it.
 BACK, REJOIN_US = "fleetlimit:back", 1_300_000
+
+#: What the clients raise: that of a cluster without a node to ask is no `RedisError`.
+_ERRORS = (RedisError, RedisClusterException)
 
 _PER_LIMIT = 9  # integers in a reply for each limit, after four for all
 _WAITING = 4 + 2  # of the first limit
@@ -183,7 +186,7 @@ class RedisStore:
         """Run a script; the client's errors become ours."""
         try:
             return script(name)(self.connection, keys, args)
-        except RedisError as error:
+        except _ERRORS as error:
             raise _ours(error, keys) from error
 
     def given_override(self, name: str, *, fresh: bool = False) -> str:
@@ -383,11 +386,11 @@ def translated(keys: Sequence[str | bytes]) -> Iterator[None]:
     """The client's errors become ours."""
     try:
         yield
-    except RedisError as error:
+    except _ERRORS as error:
         raise _ours(error, keys) from error
 
 
-def _ours(error: RedisError, keys: Sequence[str | bytes]) -> StateError | StoreUnavailable:
+def _ours(error: Exception, keys: Sequence[str | bytes]) -> StateError | StoreUnavailable:
     said = str(error)
     if isinstance(error, ResponseError):
         if "FLEETLIMIT" in said or "WRONGTYPE" in said:

@@ -1,0 +1,189 @@
+"""What can happen to the limits' Redis, under real workers that drain a backlog: nothing is lost, the window
+stays within the bound of that fault, and the fleet recovers by itself."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from fleetlimit.demo.processes import Server, redis_server
+from tests.celery.harness import Fleet, fleet, window
+from tests.clusters import cluster, sentinel
+from tests.proxy import Proxy, proxy
+
+LIMIT, TASKS, PROCESSES = 10, 80, 4
+
+
+@contextmanager
+def draining(
+    server: Server, folder: Path, url: str, *, traceback: bool = False, **conf: Any
+) -> Iterator[tuple[Fleet, str, list[dict[str, Any]]]]:
+    """Two workers in the middle of a backlog; checks afterwards that all of it ran."""
+    settings = json.dumps({"fleetlimit_url": url, **conf})
+    with fleet(folder, server.url, server.url, TEST_CONF=settings) as one:
+        for _ in range(2):
+            one.start("prefork", PROCESSES // 2)
+        time.sleep(5.5)  # the pace of the heartbeats: each knows of the other
+        run = one.run()
+        for n in range(TASKS):
+            one.send("ten", run, n)
+        one.wait(run, 15)
+        starts: list[dict[str, Any]] = []
+        yield one, run, starts
+        starts += one.wait(run, TASKS, 60)
+        assert sorted(item["n"] for item in starts) == list(range(TASKS))
+        assert traceback or "Traceback" not in one.log()
+
+
+def flushing(limits: redis.Redis, between: Proxy) -> None:
+    limits.script_flush()
+
+
+def losing(limits: redis.Redis, between: Proxy) -> None:
+    between.lose_replies = 1
+    time.sleep(0.3)
+
+
+def resetting(limits: redis.Redis, between: Proxy) -> None:
+    between.reset()
+    time.sleep(0.3)
+
+
+def slow(limits: redis.Redis, between: Proxy) -> None:
+    between.delay = 0.03
+
+
+def slower_than_the_timeout(limits: redis.Redis, between: Proxy) -> None:
+    between.delay = 0.4
+
+
+def full(limits: redis.Redis, between: Proxy) -> None:
+    limits.config_set("maxmemory", "1")
+
+
+def read_only(limits: redis.Redis, between: Proxy) -> None:
+    limits.execute_command("REPLICAOF", "127.0.0.1", "1")
+
+
+def mended(limits: redis.Redis, between: Proxy) -> None:
+    between.delay = 0
+    between.lose_replies = 0
+    limits.config_set("maxmemory", "0")
+    limits.execute_command("REPLICAOF", "NO", "ONE")
+
+
+#: What happens again and again for four seconds; whether far waits are parked; and by how many units the
+#: window may then be exceeded: while Redis decides by none, while the processes do by one for each.
+FAULTS: list[tuple[Callable[[redis.Redis, Proxy], None], bool, int]] = [
+    (flushing, True, 0),
+    (slow, False, 0),
+    (losing, True, PROCESSES),
+    (resetting, False, PROCESSES),
+    (slower_than_the_timeout, False, PROCESSES),
+    (full, True, PROCESSES),
+    (read_only, False, PROCESSES),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "room", "over"), FAULTS, ids=[fault.__name__ for fault, _, _ in FAULTS]
+)
+def test_in_the_middle_of_a_drain(  # R1, R2, R5
+    server: Server,
+    tmp_path: Path,
+    fault: Callable[[redis.Redis, Proxy], None],
+    room: bool,
+    over: int,
+) -> None:
+    own = tmp_path / "limits"
+    own.mkdir()
+    with redis_server(own) as limits, proxy(limits.port) as between:
+        client = redis.Redis.from_url(limits.url)
+        url = f"redis://127.0.0.1:{between.port}/0"
+        with draining(server, tmp_path, url, fleetlimit_waiting_room=room) as (_, _, starts):
+            began = time.monotonic()
+            while time.monotonic() < began + 4:
+                fault(client, between)
+                time.sleep(0.02)
+            mended(client, between)
+        assert window(starts) <= LIMIT + over
+
+
+def test_foreign_data_at_one_key_hurts_nobody_else(server: Server, tmp_path: Path) -> None:  # N11
+    own = tmp_path / "limits"
+    own.mkdir()
+    with redis_server(own) as limits:
+        client = redis.Redis.from_url(limits.url)
+        with draining(server, tmp_path, limits.url, traceback=True) as (one, _, _):
+            other = one.run()
+            client.rpush("fleetlimit:{api-10-1-1:" + other + "}", "theirs")
+            lost = one.send("ten", other)
+            with pytest.raises(Exception, match="foreign data at fleetlimit:"):
+                lost.get(timeout=20)
+
+
+def test_one_host_is_cut_off_and_healed(server: Server, tmp_path: Path) -> None:
+    """It takes its share, while the other has the whole limit: so much more, and no more."""
+    own = tmp_path / "limits"
+    own.mkdir()
+    with redis_server(own) as limits, proxy(limits.port) as between:
+        conf = json.dumps({"fleetlimit_url": limits.url, "fleetlimit_waiting_room": False})
+        cut = json.dumps(
+            {
+                "fleetlimit_url": f"redis://127.0.0.1:{between.port}/0",
+                "fleetlimit_waiting_room": False,
+            }
+        )
+        with fleet(tmp_path, server.url, server.url, TEST_CONF=conf) as one:
+            one.start("prefork", 2)
+            one.start("prefork", 2, TEST_CONF=cut)
+            time.sleep(5.5)
+            run = one.run()
+            for n in range(TASKS):
+                one.send("ten", run, n)
+            one.wait(run, 15)
+            between.black_hole = True
+            time.sleep(4)
+            between.black_hole = False
+            starts = one.wait(run, TASKS, 60)
+            again = one.run()
+            time.sleep(2)
+            for n in range(20):
+                one.send("ten", again, n)
+            assert window(one.wait(again, 20)) <= LIMIT
+    assert sorted(item["n"] for item in starts) == list(range(TASKS))
+    assert window(starts) <= LIMIT * (1 + 2 / 4) + 2 + 1
+
+
+def test_a_sentinel_fails_over_in_the_middle(server: Server, tmp_path: Path) -> None:  # R5
+    own = tmp_path / "sentinel"
+    own.mkdir()
+    with sentinel(own) as (master, port, _):
+        url = f"sentinel://127.0.0.1:{port}/limits"
+        with draining(server, tmp_path, url, fleetlimit_waiting_room=True) as (_, _, starts):
+            master.process.kill()
+        assert window(starts) <= LIMIT + PROCESSES + 1
+
+
+def test_a_node_of_a_cluster_hangs_in_the_middle(server: Server, tmp_path: Path) -> None:  # R4
+    own = tmp_path / "cluster"
+    own.mkdir()
+    with cluster(own) as nodes:
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+        with draining(
+            server, tmp_path, f"redis+cluster://{hosts}", fleetlimit_waiting_room=True
+        ) as (_, _, starts):
+            for node in nodes:
+                node.process.send_signal(signal.SIGSTOP)
+            time.sleep(3)
+            for node in nodes:
+                node.process.send_signal(signal.SIGCONT)
+        assert window(starts) <= LIMIT + PROCESSES + 1
