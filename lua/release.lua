@@ -29,12 +29,12 @@ local function turn_of(message)
   local emission, per_us, capacity, pause =
     in_force(KEYS[7], ARGV[2], now, tonumber(e), tonumber(t), tonumber(c))
   local at, at_ticks = clamped(tat, ticks, ahead_us, now, per_us, capacity)
-  if at ~= tat then -- kept, or a raised limit would move the turn away with the clock
-    tat, ticks = at, at_ticks
-    move_tat(l.state, now, slack, tat, ticks, l.units, ahead_us)
-  end
+  -- A state beyond what the rule allows: the limit was raised, or this message's rule is older than the
+  -- state. Acquire knows the rule and keeps the clamp, so the first in line is offered to it; else the
+  -- turn would move away with the clock.
+  if at ~= tat and out == 0 and pause == 0 then return 0, 0 end
   local mean = math.max(l.units, l.count) / l.count
-  local _, lag = look(tat, ticks, now, emission, per_us, capacity, mean, pause)
+  local _, lag = look(at, at_ticks, now, emission, per_us, capacity, mean, pause)
   return (lag + ahead * mean * emission) / per_us, out * mean * emission / per_us
 end
 

@@ -40,7 +40,15 @@ class StateError(FleetlimitError):
 
 
 class StoreUnavailable(FleetlimitError):
-    """The store gave no answer in time. `__cause__` is the client's own error."""
+    """The store gave no answer in time. `__cause__` is the client's own error. `crowded`: it was not asked,
+    for too many of this process ask at once."""
+
+    def __init__(self, text: str, *, crowded: bool = False) -> None:
+        super().__init__(text)
+        self.crowded = crowded
+
+    def __reduce__(self) -> tuple[type[StoreUnavailable], tuple[str]]:
+        return type(self), (str(self),)
 
 
 class RateLimited(FleetlimitError):

@@ -11,7 +11,7 @@ from fractions import Fraction
 from fleetlimit.errors import ConfigurationError, CostError
 from fleetlimit.gcra import Rule
 
-__all__ = ["POLICIES", "RateLimit", "checked_policy"]
+__all__ = ["POLICIES", "RateLimit", "checked_policy", "checked_processes"]
 
 #: What may happen while the store is away.
 POLICIES = ("share", "wait", "open", "raise")
@@ -100,6 +100,11 @@ def checked_policy(policy: object) -> str:
     if policy not in POLICIES:
         raise ConfigurationError(f"on_outage={_short(policy)}: must be one of {POLICIES}")
     return str(policy)
+
+
+def checked_processes(argument: str, number: object) -> int | None:
+    """:raises ConfigurationError: for what is no number of processes, nor None."""
+    return None if number is None else _whole(argument, number)
 
 
 def _checked_name(name: object) -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from fleetlimit import standin
 from fleetlimit.errors import ConfigurationError, RateLimited
 from fleetlimit.keys import encode
-from fleetlimit.limit import RateLimit, checked_policy
+from fleetlimit.limit import RateLimit, checked_policy, checked_processes
 from fleetlimit.store.base import Outcome, Spend, Store
 from fleetlimit.store.guard import Guard, Health
 from fleetlimit.store.redis import RedisStore
@@ -88,6 +88,8 @@ class RateLimiter:
             self._store: Store = source
             return
         known = processes if callable(processes) else lambda: processes
+        if not callable(processes):
+            checked_processes("processes", processes)
         self._store = Guard(
             source if isinstance(source, RedisStore) else _redis_store(source, client_time),
             checked_policy(on_outage),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -128,16 +130,26 @@ def test_soft_time_limit_while_it_waits_in_place(server: Server, tmp_path: Path)
 
 
 def test_soft_time_limit_while_it_sleeps_before_its_start(server: Server, tmp_path: Path) -> None:
-    conf = json.dumps({"fleetlimit_max_sleep": 1})
+    conf = json.dumps({"fleetlimit_max_sleep": 1, "fleetlimit_waiting_room": False})
     with fleet(tmp_path, server.url, server.url, TEST_CONF=conf) as one:
-        one.start("prefork", 2)
+        worker = one.start("prefork", 1)
         run = one.run()
         first = one.send("half", run)
         one.wait(run, 1)
-        late = one.send("half", run, 1, soft_time_limit=0.3)  # it would sleep for 0.6 s
+        late = one.send("half", run, 1)
+        until(lambda: line(one, run, "api-1-2-1") == 1, "it stands in line")
+        until(lambda: line(one, run, "api-1-2-1") == 0, "it is admitted, and sleeps for 0.6 s")
+        # A soft time limit is this signal; a shorter one than the sleep cannot be set.
+        os.kill(child_of(worker.pid), signal.SIGUSR1)
         with pytest.raises(Exception, match="SoftTimeLimitExceeded"):
             late.get(timeout=20)
         one.send("half", run, 2)
         times = [item["at"] for item in one.wait(run, 2)]
         assert first.get(timeout=10) == 0
         assert times[1] - times[0] < 2 * 2.2  # its unit went to the next
+
+
+def child_of(pid: int) -> int:
+    """The only process of a worker's pool."""
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)

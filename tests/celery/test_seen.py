@@ -134,5 +134,7 @@ def test_inspect_tells_who_waits(server: Server, tmp_path: Path) -> None:
         said = asked("api-1-30-1", run)["api-1-30-1"]
         assert (said["waiting"], said["paused"]) == (3, 0)
         assert 0 < said["next_due"] <= 34
-        assert asked().keys() >= {"api-1-30-1", "api-10-1-1"}
+        everything = asked()
+        assert everything.keys() >= {"api-1-30-1", "api-10-1-1"}
+        assert everything[f"api-1-30-1:{run}"]["parked"] == 3
         assert asked("unheard-of")["unheard-of"]["waiting"] == 0

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import redis
 
 from fleetlimit import ConfigurationError, RateLimit, RateLimiter, StoreUnavailable
 from fleetlimit.demo.measure import worst_window
-from fleetlimit.demo.processes import Server, until
+from fleetlimit.demo.processes import Server, redis_server, until
 from fleetlimit.store.base import Spend, Ticket, Verdict
+from fleetlimit.store.connection import _COMMAND
 from fleetlimit.store.guard import Guard
 from fleetlimit.store.redis import RedisStore
 from tests.proxy import Proxy, proxy
@@ -98,13 +101,105 @@ def test_a_share_is_a_part_of_the_limit(between: Proxy) -> None:
     starts = []
     until_s = time.monotonic() + 2
     while time.monotonic() < until_s:
-        outcome = one.acquire([Spend(fast)])
+        outcome = one.acquire([Spend(fast)], Ticket("x"))
         assert outcome.alone
         assert outcome.admitted  # it sleeps for its cell
         time.sleep(outcome.sleep_us / 1e6)
         starts.append(time.monotonic())
     assert worst_window(starts, 1.0) <= 25
     assert len(starts) > 1.8 * 25 * 0.9
+
+
+def test_a_share_holds_for_many_threads(between: Proxy) -> None:
+    limit, threads = RateLimit("threads", 100, 1), 20
+    one = guard(between, number=2)
+    between.refuse()
+    one.acquire([Spend(limit)])
+    starts: list[float] = []
+    end = time.monotonic() + 1.5
+
+    def work(n: int) -> None:
+        while time.monotonic() < end:
+            outcome = one.acquire([Spend(limit)], Ticket(f"t{n}"))
+            if outcome.admitted:
+                starts.append(time.monotonic() + outcome.sleep_us / 1e6)  # when its cell is
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, range(threads)))
+    assert worst_window(sorted(starts), 1.0) <= 50 + 1
+
+
+def test_a_program_is_not_told_to_start_ahead_of_time(between: Proxy) -> None:
+    """It has nobody who would sleep for it: a decision is for now."""
+    limit = RateLimit("now", 20, 1)
+    one = limiter(between, on_outage="share", processes=1)
+    between.refuse()
+    end, admitted = time.monotonic() + 1.0, 0
+    while time.monotonic() < end:
+        decision = one.acquire(limit)
+        admitted += bool(decision)
+        if not decision:
+            assert decision.retry_after <= 0.06
+            time.sleep(decision.retry_after)
+    assert 15 <= admitted <= 21
+
+
+def test_a_copy_from_a_room_waits(between: Proxy) -> None:
+    """It may be one of two, and only the store knows."""
+    one = guard(between, number=1)
+    between.refuse()
+    assert not one.acquire([Spend(TEN)], Ticket("x", copy="1")).admitted
+
+
+def test_a_crowd_of_our_own_is_no_outage(between: Proxy) -> None:
+    one = guard(between, "open")
+    pool = one.inner.connection.client.connection_pool
+    pool.timeout = 0.05
+    taken = [pool.get_connection(*_COMMAND) for _ in range(pool.max_connections)]
+    assert one.acquire([Spend(TEN)]).alone
+    assert not one.health.away
+    for connection in taken:
+        pool.release(connection)
+    assert not one.acquire([Spend(TEN)]).alone
+
+
+def test_a_master_that_became_a_replica_is_left(server: Server, tmp_path: Path) -> None:  # R5
+    """The address moves to another server; the old one lives on, and refuses writes."""
+    folder = tmp_path / "old"
+    folder.mkdir()
+    with redis_server(folder) as old, proxy(old.port) as between:
+        one = guard(between, "open")
+        assert not one.acquire([Spend(TEN)]).alone
+        redis.Redis(port=old.port).execute_command("REPLICAOF", "127.0.0.1", "1")
+        between.target = server.port
+        assert one.acquire([Spend(TEN)]).alone
+        until(lambda: not one.health.away, "the new one is found", 10)
+        assert not one.acquire([Spend(TEN)]).alone
+
+
+@pytest.mark.parametrize("value", ["theirs", str(10**18), "-5"])
+def test_a_foreign_instant_is_set_anew(between: Proxy, server: Server, value: str) -> None:
+    redis.Redis.from_url(server.url).set("fleetlimit:back", value)
+    one = guard(between, "open")
+    between.refuse()
+    one.acquire([Spend(TEN)])
+    between.accept()
+    until(lambda: not one.health.away, "it is back", 10)
+
+
+def test_many_keys_without_the_store(between: Proxy) -> None:
+    """Memory and time stay bounded: twice the keys take about twice as long."""
+    slow = RateLimit("slow", 1, 3600)
+    one = guard(between)
+    between.refuse()
+    one.acquire([Spend(slow)])
+    took = []
+    for part in range(2):
+        began = time.perf_counter()
+        for n in range(8000):
+            one.acquire([Spend(slow, f"{part}-{n}")])
+        took.append(time.perf_counter() - began)
+    assert took[1] < 5 * took[0]
 
 
 @pytest.mark.parametrize("number", [1, 3, 7])
@@ -114,7 +209,7 @@ def test_all_shares_together_stay_near_the_limit(between: Proxy, number: int) ->
     between.refuse()
     admitted = 0
     for one in fleet:
-        while one.acquire([Spend(burst)]).sleep_us == 0:
+        while one.acquire([Spend(burst)]).admitted:
             admitted += 1
     assert admitted <= 20 + number
 
@@ -132,8 +227,8 @@ def test_all_or_nothing_without_the_store(between: Proxy) -> None:  # N12
     slow, fast = RateLimit("slow", 1, 3600), RateLimit("fast", 1000, 1)
     one = guard(between, number=1)
     between.refuse()
-    assert not one.acquire([Spend(fast), Spend(slow)]).admitted
-    assert one.acquire([Spend(fast)]).admitted
+    assert not one.acquire([Spend(fast), Spend(slow)], Ticket("x")).admitted
+    assert one.acquire([Spend(fast)], Ticket("x")).sleep_us <= 2000
 
 
 def test_who_never_learned_the_number_waits(between: Proxy) -> None:
@@ -203,6 +298,12 @@ def test_a_forked_child_begins_anew(between: Proxy) -> None:  # R7
     if not pid:
         os._exit(0 if not away(one) and one.acquire(TEN).remaining == 9 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("number", ["4", 0, -1, 2.5, True])
+def test_numbers_of_processes_are_checked(number: object) -> None:
+    with pytest.raises(ConfigurationError, match="processes="):
+        RateLimiter("redis://127.0.0.1:1/0", processes=number)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("policy", ["", "Share", None, 1])

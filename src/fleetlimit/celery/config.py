@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ from fleetlimit import standin
 from fleetlimit.celery.presence import known_processes
 from fleetlimit.celery.signals import limits_outage
 from fleetlimit.errors import ConfigurationError
+from fleetlimit.limit import checked_processes
 from fleetlimit.limiter import RateLimiter, redis_store
 from fleetlimit.store.room import Room
 
@@ -123,7 +124,7 @@ def _read(app: Any) -> Settings:
         max_sleep_us=_between(conf, "fleetlimit_max_sleep", 0.25, 0, 1),
         waiting_room=_waiting_room(conf),
         on_outage=one_of("fleetlimit_on_outage", "share", "wait", "open", "raise"),
-        processes=_processes(conf),
+        processes=checked_processes("fleetlimit_processes", conf.get("fleetlimit_processes")),
         client_time=bool(conf.get("fleetlimit_client_time", False)),
         horizon_us=_between(conf, "fleetlimit_horizon", _horizon(app), 1, 86_400),
     )
@@ -134,13 +135,6 @@ def _between(conf: Any, name: str, default: float, least: float, most: float) ->
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
         raise ConfigurationError(f"{name}={value!r}: must be from {least} to {most} seconds")
     return int(value * 1e6)
-
-
-def _processes(conf: Any) -> int | None:
-    value = conf.get("fleetlimit_processes")
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ConfigurationError(f"fleetlimit_processes={value!r}: must be a whole number from 1")
-    return value
 
 
 def _waiting_room(conf: Any) -> bool:
@@ -190,9 +184,15 @@ def limiter_of(app: Any) -> RateLimiter:
                 on_outage=settings.on_outage,
                 processes=lambda: settings.processes or known_processes(),
                 client_time=settings.client_time,
-                on_change=lambda away, cause: limits_outage.send(app, away=away, cause=cause),
+                on_change=_tells(app),
             )
         return found
+
+
+def _tells(app: Any) -> Callable[[bool, BaseException | None], None]:
+    """It must not keep the app alive: the limiters are kept as long as their apps."""
+    here = weakref.ref(app)
+    return lambda away, cause: limits_outage.send(here(), away=away, cause=cause) and None
 
 
 def _server(url: str | None) -> tuple[Any, ...]:

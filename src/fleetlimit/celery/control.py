@@ -7,7 +7,7 @@ from typing import Any
 
 from celery.worker.control import inspect_command
 
-from fleetlimit.celery.config import limiter_of
+from fleetlimit.celery.config import limiter_of, room_of
 from fleetlimit.celery.gate import limits_of
 from fleetlimit.errors import FleetlimitError
 
@@ -25,6 +25,10 @@ def throttled(
     )
     limiter = limiter_of(state.app)
     try:
-        return {one: dataclasses.asdict(limiter.status(one, key)) for one in names}
+        found = {one: limiter.status(one, key) for one in names}
+        room = room_of(state.app)
+        if room and key is None:  # and the keys under which tasks are parked
+            found |= {f"{one}:{its}": room.status(one, its) for one, its in room.keys(names)}
+        return {line: dataclasses.asdict(status) for line, status in found.items()}
     except FleetlimitError as error:
         return {"error": str(error)}

@@ -30,6 +30,7 @@ from fleetlimit.celery.requeue import (
     quit_delivery,
     restore,
     seen_us,
+    show_pending,
 )
 from fleetlimit.celery.signals import announce
 from fleetlimit.errors import ConfigurationError, StoreUnavailable
@@ -225,7 +226,9 @@ class _Delivery:
 
     @property
     def _stays(self) -> bool:
-        return bool(self.task.request.is_eager or cannot_wait_in_queue(self.task.app, self.message))
+        if self.task.request.is_eager or standin.current:
+            return True
+        return cannot_wait_in_queue(self.task.app, self.message)
 
     def leave(self) -> None:
         """Give up the place in line."""
@@ -274,6 +277,7 @@ class _Delivery:
         self._quit(outcome)
 
     def _quit(self, outcome: Outcome) -> NoReturn:
+        show_pending(self.task)
         announce(self.task, self.spends, outcome)
         quit_delivery(self.task, self.settings.waiting_state, outcome.wait_us / 1e6)
 
@@ -299,7 +303,7 @@ def _remember(line: tuple[str, str], *, busy: bool) -> None:
 
 def _start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
     """Sleep until the admitted cell, and report a start that comes late all the same."""
-    if outcome.alone:
+    if outcome.alone or standin.current:
         standin.sleep(outcome.sleep_us / 1e6)
         return
     clock = _punctuality(os.getpid(), id(store))

@@ -11,6 +11,7 @@ import struct
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
@@ -41,15 +42,16 @@ def local_time(store_us: int) -> datetime | None:
 
 
 class Presence:
-    """A worker's heartbeat. Made before the pool forks; `first()` may be called then.
+    """A worker's heartbeat. Made before the pool forks; `beat()` may be called then.
 
-    :param processes: how many of this worker's processes run tasks.
+    :param processes: tells how many of this worker's processes run tasks.
     """
 
-    def __init__(self, store: RedisStore, processes: int) -> None:
+    def __init__(self, store: RedisStore, processes: Callable[[], int]) -> None:
         global _known
         self._store, self._processes = store, processes
-        self._member = f"{uuid.uuid4().hex}:{processes}"
+        self._id, self._member = uuid.uuid4().hex, ""
+        self._lower_since: float | None = None
         self._stop = threading.Event()
         _known = _known or mmap.mmap(-1, 4)
         self._thread = threading.Thread(target=self._run, name="fleetlimit-presence", daemon=True)
@@ -57,11 +59,27 @@ class Presence:
     def beat(self) -> None:
         """:raises FleetlimitError: when it was not heard."""
         global _ahead_us
+        member = f"{self._id}:{self._processes()}"
+        if self._member not in ("", member):
+            self._store.beat(self._member, 0)
+        self._member = member
         before = time.time()
-        number, now_us = self._store.beat(self._member, LASTS_S)
+        number, now_us = self._store.beat(member, LASTS_S)
         _ahead_us = round((before + time.time()) / 2 * 1e6) - now_us
+        self._learn(number)
+
+    def _learn(self, number: int) -> None:
+        """More processes count at once; fewer only after a while: a Redis that restarted empty has not
+        heard of all yet."""
+        known = known_processes() or 0
+        if number >= known:
+            self._lower_since = None
+        else:
+            self._lower_since = self._lower_since or time.monotonic()
+            if time.monotonic() - self._lower_since < LASTS_S:
+                return
         if _known:
-            _known[:4] = struct.pack("i", max(number, self._processes))
+            _known[:4] = struct.pack("i", number)
 
     def start(self, *_: Any) -> None:
         self._thread.start()

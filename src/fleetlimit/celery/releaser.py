@@ -47,9 +47,10 @@ def running() -> bool:
 
 def ring() -> None:
     """Wake this worker's releaser, from any of its processes."""
-    if _bell:
+    bell = _bell
+    if bell:
         with contextlib.suppress(OSError):  # full: it wakes anyway
-            os.write(_bell[1], b"!")
+            os.write(bell[1], b"!")
 
 
 class Releaser:
@@ -101,6 +102,7 @@ class Releaser:
         due = self._room.due_lines()
         if self._stepped(due.now_us):
             self._room.wake_all()
+            self._difference_us = None
             return FASTEST
         # Was it done by another one, before we came?
         lost = bool(self._expected_us) and due.next_us > self._expected_us
@@ -128,8 +130,10 @@ class Releaser:
         """Whether Redis's clock was set, or another server took over with another one: then what was
         planned by the old one may lie far ahead."""
         difference = now_us - time.monotonic_ns() // 1000
-        former, self._difference_us = self._difference_us, difference
-        return former is not None and abs(difference - former) > _STEP_US
+        if self._difference_us is not None and abs(difference - self._difference_us) > _STEP_US:
+            return True
+        self._difference_us = difference
+        return False
 
     def _publish(self, line: str, released: Released) -> None:
         done = []

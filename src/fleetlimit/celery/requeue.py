@@ -34,7 +34,7 @@ __all__ = [
     "Message",
     "cannot_wait_in_queue",
     "copy_of",
-    "due_us",
+    "due",
     "expires_in_us",
     "let_go",
     "line_of",
@@ -42,6 +42,7 @@ __all__ = [
     "quit_delivery",
     "restore",
     "seen_us",
+    "show_pending",
     "unpacked",
 ]
 
@@ -86,6 +87,8 @@ _NOT_PROPERTIES = frozenset(
         "expiration",
     ]
 )
+#: How long a broker may take to answer while a task is put back, seconds.
+_BROKER_S = 5.0
 _DELAYED_IN, _DELAYED_OUT = "celery_delayed_27", "celery_delayed_delivery"
 _DELAY_BITS = 28
 _RETRY_POLICY = {
@@ -112,9 +115,11 @@ def line_of(request: Any) -> tuple[str, str] | None:
     return (line[0], line[1]) if line else None
 
 
-def due_us(fields: dict[str, Any]) -> int:
-    """When a task that waits as a countdown is due, by the store's clock; 0: it does not say."""
-    return int((fields.get(HEADER) or {}).get("due_us", 0))
+def due(fields: dict[str, Any]) -> tuple[int, float]:
+    """When a task that waits as a countdown is due, by the store's clock (0: it does not say), and the
+    countdown, seconds: it is no longer than that, whatever became of the clock."""
+    ours = fields.get(HEADER) or {}
+    return int(ours.get("due_us", 0)), float(ours.get("countdown", 0))
 
 
 def expires_in_us(expires: Any) -> int | None:
@@ -208,7 +213,7 @@ class Message:
             "routing_key": self.routing_key,
             "eta": self.eta,
             **({"copy": copy} if copy else {}),
-            **({"due_us": due_us} if due_us else {}),
+            **({"due_us": due_us, "countdown": countdown} if due_us else {}),
         }
         return {**self.headers, "eta": eta, HEADER: ours}
 
@@ -310,12 +315,15 @@ def quit_delivery(task: Any, waiting_state: str, wait: float) -> NoReturn:
     if waiting_state == "RETRY" and not task.request.ignore_result:
         denial = RateLimited(Decision(False, wait, 0, wait))
         raise Retry(str(denial), exc=denial, when=wait)
+    raise Ignore
+
+
+def show_pending(task: Any) -> None:
+    """With `track_started`, Celery has said STARTED already. PENDING is what it shows for a task not yet
+    run; a result that another copy has stored stays."""
     if task.track_started and not task.request.ignore_result and not task.request.is_eager:
         with contextlib.suppress(Exception):  # it only looks better
-            # Celery has said STARTED already. PENDING is what it shows for a task not yet run; a
-            # result that another copy has stored stays.
             task.backend.store_result(task.request.id, None, PENDING, request=task.request)
-    raise Ignore
 
 
 def _properties(message: Message) -> dict[str, Any]:
@@ -366,6 +374,18 @@ def _delayed(message: Message, countdown: float) -> tuple[Any, str, list[Any]]:
     return Exchange(_DELAYED_IN, type="topic"), key, []
 
 
+def _bounded(app: Any) -> dict[str, Any]:
+    """Options of a connection that never waits long for a broker that does not answer."""
+    driver = app.connection_for_write().transport.driver_type
+    if driver == "redis":
+        ours = {"socket_timeout": _BROKER_S, "socket_connect_timeout": _BROKER_S}
+    else:
+        ours = {"read_timeout": _BROKER_S, "write_timeout": _BROKER_S, "confirm_publish": True}
+    return {**ours, **(app.conf.broker_transport_options or {})} | (
+        {"confirm_publish": True} if driver == "amqp" else {}
+    )
+
+
 class _Pools:
     """Producers of our own, one pool per app and process. With RabbitMQ they wait for the broker's
     confirmation: an unconfirmed publish may be lost without an error, and the task with it."""
@@ -386,7 +406,7 @@ class _Pools:
     def __call__(self, app: Any) -> Any:
         with self._lock:
             if app not in self._by_app:
-                connection = app.connection_for_write(transport_options={"confirm_publish": True})
+                connection = app.connection_for_write(transport_options=_bounded(app))
                 limit = app.conf.broker_pool_limit or 1
                 self._by_app[app] = pools.ProducerPool(
                     limit=limit, connections=connection.Pool(limit=limit)

@@ -6,10 +6,12 @@ import contextlib
 import importlib
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 from functools import cache
 from typing import Any
 
 from celery import _state, bootsteps, signals
+from celery.concurrency.prefork import TaskPool
 from celery.utils.log import get_logger
 from kombu.utils.imports import symbol_by_name
 
@@ -18,7 +20,7 @@ from fleetlimit.celery.config import limiter_of, room_of, settings_of
 from fleetlimit.celery.gate import warm
 from fleetlimit.celery.presence import Presence, local_time
 from fleetlimit.celery.releaser import Releaser
-from fleetlimit.celery.requeue import due_us, line_of
+from fleetlimit.celery.requeue import due, line_of
 from fleetlimit.celery.signals import send_events
 from fleetlimit.celery.task import install_all
 from fleetlimit.errors import FleetlimitError
@@ -98,8 +100,13 @@ class _Threads:
 
 
 def _presence(store: RedisStore, worker: Any) -> Presence:
-    forks = worker.pool_cls.__module__.endswith("prefork")
-    found = Presence(store, (worker.max_concurrency or worker.concurrency) if forks else 1)
+    def processes() -> int:
+        if not issubclass(worker.pool_cls, TaskPool):
+            return 1
+        now = worker.pool.num_processes if worker.pool else 0
+        return int(max(worker.max_concurrency or worker.concurrency, now))
+
+    found = Presence(store, processes)
     try:
         found.beat()
     except FleetlimitError as error:
@@ -140,8 +147,8 @@ def _request_class(base: Any) -> Any:
                 # RabbitMQ's properties say it anyway; those of Redis do not.
                 properties = {**self.request_dict["properties"], "content_type": self.content_type}
                 self.request_dict["properties"] = properties
-            due = due_us(self.request_dict)
-            if due and (eta := local_time(due)):
-                self._eta = eta
+            due_us, countdown = due(self.request_dict)
+            if due_us and (eta := local_time(due_us)):
+                self._eta = min(eta, datetime.now(timezone.utc) + timedelta(seconds=countdown))
 
     return Request

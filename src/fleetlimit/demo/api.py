@@ -63,7 +63,8 @@ class Handler(BaseHTTPRequestHandler):
         accepted = self.window.call(number)
         self._answer(200 if accepted else 429, {"accepted": accepted})
         if self.verbose:
-            print(f"call {number}: {'200' if accepted else '429 too many requests'}", flush=True)
+            said = "200" if accepted else "429 too many requests"
+            print(f"call {number}: {said}\n", end="", flush=True)  # one write: threads call
 
     def do_POST(self) -> None:
         self.window.forget()

@@ -26,8 +26,9 @@ _Node: Any = redis.cluster.ClusterNode
 _Sentinel: Any = redis.sentinel.Sentinel
 
 _VERSION = tuple(map(int, redis.__version__.split(".")[:2]))
-#: Callers beyond this many at once wait (up to the timeout) for a connection to come free.
-POOL_SIZE = 64
+#: Callers beyond this many at once wait so long for a connection to come free, seconds: that is this
+#: process's own crowd, and says nothing of Redis.
+POOL_SIZE, CROWD_S = 64, 2.0
 #: What a cluster's client was told and its copy needs to know.
 _CREDENTIALS = ("username", "password", "credential_provider", "protocol", "connection_class")
 
@@ -80,7 +81,7 @@ def make_client(source: Any, timeout: float) -> Any:
         settings[name] = pool.connection_kwargs.get(name) or settings[name]
     settings["connection_class"] = pool.connection_class
     blocking: Any = redis.BlockingConnectionPool
-    return redis.Redis(connection_pool=blocking(timeout=timeout, **settings))
+    return redis.Redis(connection_pool=blocking(timeout=CROWD_S, **settings))
 
 
 def _ours(timeout: float) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def _ours(timeout: float) -> dict[str, Any]:
 
 
 def _pool(url: str, timeout: float) -> Any:
-    return redis.BlockingConnectionPool.from_url(url, timeout=timeout, **_ours(timeout))
+    return redis.BlockingConnectionPool.from_url(url, timeout=CROWD_S, **_ours(timeout))
 
 
 def _sentinel(url: str, timeout: float) -> redis.Redis:

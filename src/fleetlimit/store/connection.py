@@ -60,6 +60,10 @@ class Connection:
         try:
             connection.send_command(*command)
             return connection.read_response()
+        except redis.exceptions.ReadOnlyError:
+            # Another one is master now: the next connection may reach it.
+            pool.disconnect()
+            raise
         except redis.ResponseError:
             raise
         except BaseException:  # a soft time limit, too, may strike between the two

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fleetlimit.errors import StoreUnavailable
-from fleetlimit.gcra import Rule, State, decide
+from fleetlimit.gcra import Look, Rule, State, clamped, look, spend, to_us
 from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Verdict
 from fleetlimit.store.redis import RedisStore
 
@@ -39,11 +39,11 @@ logger = logging.getLogger("fleetlimit")
 
 #: Pauses between tries to learn whether a message was parked, seconds.
 _AGAIN_S = (0.05, 0.2, 0.5)
-#: A store that answers the probe, and then fails again within so many seconds, is probed ever later: up to
-#: every ten seconds.
-_STEADY_S, _PROBE_MOST_S = 5.0, 10.0
-#: Who has a share sleeps in place for its own cell up to so long; a longer wait is taken in the queue.
-_SLEEP_US = 1_000_000
+#: Who has a share sleeps in place for its own cell up to so many times as long as otherwise: nobody keeps
+#: a line now, and who goes back into the queue may meet a process whose cell is later still.
+_SLEEPS = 2
+#: Keys kept at most, once those that say nothing are dropped.
+_KEYS = 100_000
 #: Seconds between two probes: in the first five seconds, and later.
 _PROBE_S, _PROBE_LATER_S = (0.2, 0.4), (0.5, 1.0)
 #: A share is a little less than its part, for the unit that Redis may admit at the instant of return.
@@ -92,7 +92,7 @@ class Guard:
         self._outages = self._admitted = self._denied = 0
         self._states: dict[tuple[str, str], State] = {}
         self._life = object()  # a probe's thread ends with the life it began in
-        self._back_at, self._flaps = -_STEADY_S, 0
+        self._sweep_at = 1024
 
     @property
     def health(self) -> Health:
@@ -106,13 +106,14 @@ class Guard:
             try:
                 return self.inner.acquire(spends, ticket)
             except StoreUnavailable as error:
-                self._lost(error, spends)
-                if ticket and ticket.message:
-                    return self._insist(spends, ticket)
                 cause = error
+            if not cause.crowded:
+                self._lost(cause, spends)
+                if ticket and ticket.message and self._policies(spends) <= {"share", "wait"}:
+                    return self._insist(spends, ticket)
         else:
             cause = StoreUnavailable("no answer from Redis a moment ago")
-        return self._alone(spends, cause)
+        return self._alone(spends, ticket, cause)
 
     def _insist(self, spends: Sequence[Spend], ticket: Ticket) -> Outcome:
         """A message went along and the reply was lost: it may lie parked. Ask again, shortly, before a
@@ -169,10 +170,9 @@ class Guard:
             self._away_since = time.time()
             self._outages += 1
             self._states.clear()
-            steady = time.monotonic() - self._back_at > _STEADY_S
-            self._flaps = 0 if steady else self._flaps + 1
-            args = (spends[0], self._life, 2**self._flaps)
-        logger.warning("rate limits: %s; %s until it is back", error, self._said(spends))
+            args = (spends[0], self._life)
+        name = spends[0].limit.name
+        logger.warning("rate limit %s: %s; %s until it is back", name, error, self._said(spends))
         threading.Thread(
             target=self._probe, args=args, name="fleetlimit-probe", daemon=True
         ).start()
@@ -187,72 +187,84 @@ class Guard:
             policy
         ]
 
-    def _probe(self, spend: Spend, life: object, patience: int) -> None:
+    def _probe(self, spend: Spend, life: object) -> None:
         began = time.monotonic()
         while True:
             pace = _PROBE_S if time.monotonic() - began < 5 else _PROBE_LATER_S
-            time.sleep(min(random.uniform(*pace) * patience, _PROBE_MOST_S))
+            time.sleep(random.uniform(*pace))
             if self._life is not life:
                 return
             try:
                 wait = self.inner.rejoin(spend)
-            except Exception:  # foreign data at its key, too: then it is not back
+            except Exception as error:  # whatever it is: then it is not back
+                logger.debug("rate limits: %r", error)
                 continue
             time.sleep(wait)
             break
         with self._lock:
             if self._life is not life:
                 return
-            self._away_since, self._back_at = None, time.monotonic()
+            self._away_since = None
         logger.warning("rate limits: Redis is back after %.1f s", time.monotonic() - began)
         self._on_change(False, None)
 
     # --- the policies -----------------------------------------------------------------------------
 
-    def _alone(self, spends: Sequence[Spend], cause: StoreUnavailable) -> Outcome:
-        policies = {one.limit.on_outage or self.policy for one in spends}
+    def _policies(self, spends: Sequence[Spend]) -> set[str]:
+        return {one.limit.on_outage or self.policy for one in spends}
+
+    def _alone(
+        self, spends: Sequence[Spend], ticket: Ticket | None, cause: StoreUnavailable
+    ) -> Outcome:
+        policies = self._policies(spends)
         if "raise" in policies:
             raise cause
-        outcome = _wait() if "wait" in policies else self._share(spends)
+        if "wait" in policies or ("share" in policies and ticket and ticket.copy):
+            # A copy that a room let go may not be the only one: the store must say which starts.
+            outcome = _wait()
+        else:
+            outcome = self._share(spends, _SLEEPS * ticket.max_sleep_us if ticket else 0)
         if outcome.admitted:
             self._admitted += 1
         else:
             self._denied += 1
         return outcome
 
-    def _share(self, spends: Sequence[Spend]) -> Outcome:
+    def _share(self, spends: Sequence[Spend], max_sleep_us: int) -> Outcome:
         shared = [one for one in spends if (one.limit.on_outage or self.policy) == "share"]
         number = self._processes()
         if shared and not number:
             return _wait()
-        now, sleep, wait = time.monotonic_ns() // 1000, 0, 0
         with self._lock:
-            rules = [_part(self.inner.rule_of(one.limit), number or 1) for one in shared]
-            states = [self._state(one, now, rule) for one, rule in zip(shared, rules, strict=True)]
-            for one, rule, state in zip(shared, rules, states, strict=True):
-                verdict = decide(state, now, rule, one.cost, max_sleep_us=_SLEEP_US)
-                sleep, wait = max(sleep, verdict.sleep_us), max(wait, verdict.wait_us)
-            if not wait:
-                for one, rule, state in zip(shared, rules, states, strict=True):
-                    # All start when the last of them may.
-                    at = decide(state, now + sleep, rule, one.cost).state
-                    self._states[one.limit.name, one.key] = at or State(now)
-        if wait:
-            wait = max(wait, round(random.uniform(1, 3) * 1e6))
-            return Outcome(Verdict.DENIED, wait, 0, 0, now, alone=True)
-        return Outcome(Verdict.ADMITTED, 0, sleep, 0, now, alone=True)
+            now = time.monotonic_ns() // 1000
+            self._sweep(now)
+            if len(self._states) >= _KEYS:
+                return _wait()
+            found = [self._look(one, now, number or 1) for one in shared]
+            lag = max((to_us(max(0, at.lag), rule) for _, rule, at in found), default=0)
+            if lag <= max_sleep_us:
+                for one, rule, at in found:
+                    state = spend(now, at.ahead, rule, one.cost, lag)
+                    self._states[one.limit.name, one.key] = state
+                return Outcome(Verdict.ADMITTED, 0, lag, 0, now, alone=True)
+        wait = lag if not max_sleep_us else max(lag, round(random.uniform(1, 3) * 1e6))
+        return Outcome(Verdict.DENIED, wait, 0, 0, now, alone=True)
 
-    def _state(self, one: Spend, now: int, rule: Rule) -> State | None:
+    def _look(self, one: Spend, now: int, number: int) -> tuple[Spend, Rule, Look]:
         """A key's state; a first one begins somewhere in its first interval, for all processes begin
         at about the same time."""
-        where = one.limit.name, one.key
-        if len(self._states) > 10_000:
-            self._states = {at: s for at, s in self._states.items() if s.tat_us > now}
+        rule, where = _part(self.inner.rule_of(one.limit), number), (one.limit.name, one.key)
         if where not in self._states:
-            interval = rule.emission // rule.ticks_per_us
+            interval = one.cost * rule.emission // rule.ticks_per_us
             full = rule.capacity // rule.ticks_per_us
             self._states[where] = State(now + full - interval + round(random.random() * interval))
-        return self._states[where]
+        state = clamped(self._states[where], now, rule)
+        return one, rule, look(state, now, rule, one.cost)
+
+    def _sweep(self, now: int) -> None:
+        if len(self._states) >= self._sweep_at:
+            self._states = {at: s for at, s in self._states.items() if s.tat_us > now}
+            self._sweep_at = max(1024, 2 * len(self._states))
 
 
 def _resetter(guard: Guard) -> Callable[[], None]:

@@ -160,12 +160,7 @@ class RedisStore:
         """After an outage: seconds until all processes should ask again, by an instant that the first
         one sets. :raises StoreUnavailable: while the store does not answer, or takes no writes."""
         key = f"{state_key(spend.limit.name, spend.key)}:back" if self.is_cluster else BACK
-        now = self.now_us()
-        with translated([key]):
-            client = self.connection.client
-            client.set(key, now + REJOIN_US, nx=True, px=REJOIN_US // 1000 + 2000)
-            at = int(client.get(key) or now)
-        return max(0, at - now) / 1e6
+        return int(self.run("rejoin", [key], [self.now(), REJOIN_US])) / 1e6
 
     def close(self) -> None:
         self.connection.close()
@@ -392,6 +387,8 @@ def translated(keys: Sequence[str | bytes]) -> Iterator[None]:
 
 def _ours(error: Exception, keys: Sequence[str | bytes]) -> StateError | StoreUnavailable:
     said = str(error)
+    if said.startswith("No connection available"):
+        return StoreUnavailable("too many callers at once: no connection came free", crowded=True)
     if isinstance(error, ResponseError):
         if "FLEETLIMIT" in said or "WRONGTYPE" in said:
             return StateError(f"foreign data at {', '.join(map(text, keys))}: {said}")

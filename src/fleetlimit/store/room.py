@@ -137,6 +137,14 @@ class Room:
             ids = [text(one) for one in client.zrange(keys[1], 0, most - 1)]
             return [id for id in ids if client.hexists(keys[3], id)]
 
+    def keys(self, names: Sequence[str], most: int = 100) -> list[tuple[str, str]]:
+        """The lines of these limits that have a key and parked tasks, the next due first: their names and
+        (encoded) keys."""
+        with translated([self._index]):
+            lines = self._store.connection.client.zrange(self._index, 0, 10 * most)
+        found = [name_and_key(text(line)) for line in lines]
+        return [(name, key) for name, key in found if key and name in names][:most]
+
     def cancel(self, name: str, id: str, key: str = "") -> bool:
         """Take a parked task out; it will not run. Whether it was there."""
         return self._store.withdraw(name, key, id, only_parked=True)
