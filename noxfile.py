@@ -1,4 +1,5 @@
-"""`make test-all`: the whole suite on each Celery, and on each CPython that this machine has."""
+"""`make test-all`: the whole suite on each Celery and on each CPython that is supported, paired so that every
+version of either is met once; those Pythons that this machine has."""
 
 from __future__ import annotations
 
@@ -7,34 +8,24 @@ import nox
 nox.options.default_venv_backend = "venv"
 nox.options.error_on_missing_interpreters = False
 
-NEWEST = "5.7"
+#: Python, Celery, and what else is held at its oldest.
+PAIRS = [
+    ("3.10", "5.5", ("redis==5.2.*",)),
+    ("3.11", "5.7", ()),
+    ("3.12", "5.7", ()),
+    ("3.13", "5.6", ()),
+    ("3.14", "5.7", ()),
+]
 
 
-def run(session: nox.Session, celery: str) -> None:
-    install(session, f"celery=={celery}.*")
-    session.run("pytest", "-q", *session.posargs)
-
-
-def install(session: nox.Session, *pins: str) -> None:
+@nox.session
+@nox.parametrize(
+    ("python", "celery", "pins"),
+    PAIRS,
+    ids=[f"{python}-celery{celery}" for python, celery, _ in PAIRS],
+)
+def tests(session: nox.Session, celery: str, pins: tuple[str, ...]) -> None:
+    """All of it."""
     session.install("--upgrade", "pip>=25.1")  # the first that knows --group
-    session.install("-e", ".[demo]", *pins, "--group", "test")
-
-
-@nox.session(python="3.11")
-@nox.parametrize("celery", ["5.5", "5.6"])
-def celery(session: nox.Session, celery: str) -> None:
-    """The older ones, on one Python."""
-    run(session, celery)
-
-
-@nox.session(python=["3.10", "3.11", "3.12", "3.13", "3.14"])
-def python(session: nox.Session) -> None:
-    """The newest Celery on every Python."""
-    run(session, NEWEST)
-
-
-@nox.session(python="3.10")
-def oldest(session: nox.Session) -> None:
-    """The oldest of everything that is supported."""
-    install(session, "celery==5.5.*", "redis==5.2.*")
+    session.install("-e", ".[demo]", f"celery=={celery}.*", *pins, "--group", "test")
     session.run("pytest", "-q", *session.posargs)

@@ -103,7 +103,8 @@ def _presence(store: RedisStore, worker: Any) -> Presence:
     def processes() -> int:
         if not issubclass(worker.pool_cls, TaskPool):
             return 1
-        now = worker.pool.num_processes if worker.pool else 0
+        started = getattr(worker.pool, "_pool", None)  # it may grow (`celery control pool_grow`)
+        now = worker.pool.num_processes if started else 0
         return int(max(worker.max_concurrency or worker.concurrency, now))
 
     found = Presence(store, processes)
