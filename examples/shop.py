@@ -1,7 +1,7 @@
 """A shop that calls two partners. Start a worker, then send some work:
 
 celery -A examples.shop worker -l INFO
-python -m examples.shop
+python -m examples.send
 """
 
 from __future__ import annotations

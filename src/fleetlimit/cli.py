@@ -48,15 +48,17 @@ def main() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(name: str, key: str | None, url: str | None, as_json: bool) -> None:
     """How many tasks wait under a limit, how many of them are parked, since when, and until when."""
+    if not (url or os.environ.get("FLEETLIMIT_URL")):
+        raise click.UsageError("where is Redis? Give --url redis://..., or set FLEETLIMIT_URL")
     try:
-        RateLimit(name, 1)
         found = asdict(RateLimiter(url).status(name, key))
     except FleetlimitError as error:
         raise Failed(str(error)) from None
     if as_json:
         click.echo(json.dumps(found))
         return
-    oldest = "nobody waits" if found["oldest"] is None else f"{found['oldest']:.1f} s"
+    nobody = "nobody waits" if key else "nobody waits (of a limit with keys, see one with --key)"
+    oldest = nobody if found["oldest"] is None else f"{found['oldest']:.1f} s"
     click.echo(f"waiting    {found['waiting']}")
     click.echo(f"parked     {found['parked']}")
     click.echo(f"oldest     {oldest}")

@@ -131,6 +131,8 @@ class RateLimiter:
     def reset(self, limit: RateLimit, key: Key = None) -> None:
         """Make the bucket full again, and drop foreign data at its keys. Tasks waiting in line
         keep their places."""
+        if not isinstance(limit, RateLimit):
+            raise ConfigurationError(f"limit={limit!r:.80}: must be a RateLimit")
         self.store.reset(limit, _encoded(key))
 
     def configure(
@@ -169,27 +171,30 @@ class RateLimiter:
         self._override(name, pause_until_us=0)
 
     def _override(self, name: str, **changed: Any) -> None:
-        RateLimit(name, 1)  # a name that cannot be is refused here
+        _check_name(name)
         self.store.set_override(name, replace(self.store.override(name), **changed))
         if inner := redis_store(self.store):
             Room(inner).wake(name)
 
     def status(self, name: str, key: Key = None) -> Status:
         """How many wait under a key, how many of them in the waiting room, since when, until when."""
-        return self._room().status(name, _encoded(key))
+        return self._room(name).status(name, _encoded(key))
 
     def parked(self, name: str, key: Key = None, most: int = 100) -> list[str]:
         """Ids of the tasks in the waiting room, the first in line first."""
-        return self._room().parked(name, _encoded(key), most)
+        return self._room(name).parked(name, _encoded(key), most)
 
     def cancel(self, name: str, id: str, key: Key = None) -> bool:
         """Take a task out of the waiting room, for good. False if it is not there (any more)."""
-        return self._room().cancel(name, id, _encoded(key))
+        if not isinstance(id, str):
+            raise ConfigurationError(f"id={id!r:.80}: must be a task's id")
+        return self._room(name).cancel(name, id, _encoded(key))
 
-    def _room(self) -> Room:
+    def _room(self, name: str) -> Room:
+        _check_name(name)
         inner = redis_store(self.store)
         if not inner:
-            raise ConfigurationError(f"{type(self.store).__name__} has no waiting room")
+            raise ConfigurationError("this limiter has no waiting room: its store is not Redis")
         return Room(inner)
 
     def health(self) -> Health | None:
@@ -215,6 +220,11 @@ def redis_store(store: Store) -> RedisStore | None:
     return inner if isinstance(inner, RedisStore) else None
 
 
+def _check_name(name: str) -> None:
+    """:raises ConfigurationError: for what can be no limit's name."""
+    RateLimit(name, 1)
+
+
 def _encoded(key: Key) -> str:
     return "" if key is None else encode(key)
 
@@ -235,13 +245,17 @@ def merged(spends: Sequence[Spend]) -> list[Spend]:
 
 def _spends(limit: RateLimit | Sequence[Ask], key: Key, cost: int) -> list[Spend]:
     asks: Sequence[Ask] = [limit] if isinstance(limit, RateLimit) else limit
+    if not isinstance(asks, (list, tuple)):
+        raise ConfigurationError(f"limit={limit!r:.80}: must be a RateLimit, or a list of them")
     spends = []
     for ask in asks:
         one, its_key, its_cost = ask, key, cost
-        if isinstance(ask, tuple):
+        if isinstance(ask, tuple) and len(ask) in (2, 3):
             one, its_key, its_cost = (*ask, cost)[:3]
         if not isinstance(one, RateLimit):
-            raise ConfigurationError(f"limit={one!r:.80}: must be a RateLimit")
+            raise ConfigurationError(
+                f"limit={one!r:.80}: must be a RateLimit, (limit, key) or (limit, key, cost)"
+            )
         spends.append(Spend(one, _encoded(its_key), its_cost))
     if not spends:
         raise ConfigurationError("limit=[]: needs at least one RateLimit")

@@ -60,6 +60,12 @@ def received(one: Fleet) -> set[str]:
     return set(re.findall(r"\[([0-9a-f-]{36})\] received", one.log()))
 
 
+def unacknowledged(one: Fleet) -> set[str]:
+    """What a Redis broker keeps for the workers that fetched it."""
+    found = one.redis.hvals("unacked")
+    return {json.loads(text)[0]["headers"]["id"] for text in found}  # type: ignore[union-attr]
+
+
 @contextmanager
 def through_proxy(
     kind: str, request: pytest.FixtureRequest, server: Server, tmp_path: Path, conf: dict[str, Any]
@@ -100,12 +106,14 @@ def test_the_broker_refuses_for_five_seconds(  # C2
         down_since = one.wait(run, 1)[-1]["at"]
         until(lambda: time.time() > down_since + 5, "five seconds of outage")
         between.accept()
-        # Redis hands a message over before Celery has it: one that was on its way when the
-        # connection broke is lost, with or without a limit.
+        # With Redis, two things are Celery's own, with or without a limit: a message on its way when
+        # the connection broke is lost; and what a worker held (as a countdown, say) lies unacknowledged
+        # in the broker, which delivers it again after the visibility timeout.
         least = 39 if kind == "redis" else 40
-        until(lambda: len({item["n"] for item in one.starts(run)}) >= least, "all ran", 90)
-        until(lambda: received(one) == ran(one), "what a worker received, ran")
+        until(lambda: len(ran(one) | unacknowledged(one)) >= least, "all ran", 90)
+        until(lambda: received(one) <= ran(one) | unacknowledged(one), "what was received, ran")
         starts = one.starts(run)
+        assert len(starts) >= 20
         # A connection that broke is a redelivery of what was not acknowledged: Celery's own
         # duplicates (acks_late, and what was prefetched), each of which asks as any other.
         assert window(starts) <= 10

@@ -30,6 +30,18 @@ __all__ = [
 ]
 
 _HORIZON_S = 900.0
+_NAMES = (
+    "fleetlimit_url",
+    "fleetlimit_enabled",
+    "fleetlimit_eager",
+    "fleetlimit_waiting_state",
+    "fleetlimit_max_sleep",
+    "fleetlimit_horizon",
+    "fleetlimit_waiting_room",
+    "fleetlimit_on_outage",
+    "fleetlimit_processes",
+    "fleetlimit_client_time",
+)
 #: The share of the sleep in place that a wake-up aims ahead of its turn: it hides the way from the
 #: broker to the pool, and leaves the rest for those just ahead.
 _LEAD = 0.6
@@ -117,15 +129,24 @@ def _read(app: Any) -> Settings:
             raise ConfigurationError(f"{name}={value!r}: must be one of {(default, *others)}")
         return str(value)
 
+    def flag(name: str, default: bool) -> bool:
+        value = conf.get(name, default)
+        if not isinstance(value, bool):
+            raise ConfigurationError(f"{name}={value!r}: must be True or False")
+        return value
+
+    for name in conf.keys():  # noqa: SIM118  # Celery's settings are no plain mapping
+        if name.startswith("fleetlimit_") and name not in _NAMES:
+            raise ConfigurationError(f"{name}: unknown setting; there are {', '.join(_NAMES)}")
     return Settings(
-        enabled=bool(conf.get("fleetlimit_enabled", True)),
+        enabled=flag("fleetlimit_enabled", True),
         eager=one_of("fleetlimit_eager", "ignore", "wait"),
         waiting_state=one_of("fleetlimit_waiting_state", "PENDING", "RETRY"),
         max_sleep_us=_between(conf, "fleetlimit_max_sleep", 0.25, 0, 1),
         waiting_room=_waiting_room(conf),
         on_outage=one_of("fleetlimit_on_outage", "share", "wait", "open", "raise"),
         processes=checked_processes("fleetlimit_processes", conf.get("fleetlimit_processes")),
-        client_time=bool(conf.get("fleetlimit_client_time", False)),
+        client_time=flag("fleetlimit_client_time", False),
         horizon_us=_between(conf, "fleetlimit_horizon", _horizon(app), 1, 86_400),
     )
 

@@ -96,6 +96,10 @@ def limits_of(task: Any) -> tuple[Binding, ...]:
     """All limits of a task (or task class): its `limits`, and those its function is marked with."""
     mark = mark_of(getattr(task, "run", None))
     listed = getattr(task, "limits", None) or ()
+    if isinstance(listed, (Binding, RateLimit)):
+        listed = (listed,)
+    if not isinstance(listed, (list, tuple)):
+        return tuple(mark.bindings) if mark else ()  # a task's own `limits`, which are not ours
     return (*map(_as_binding, listed), *(mark.bindings if mark else ()))
 
 

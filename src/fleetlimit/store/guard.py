@@ -256,8 +256,9 @@ class Guard:
         rule, where = _part(self.inner.rule_of(one.limit), number), (one.limit.name, one.key)
         if where not in self._states:
             interval = one.cost * rule.emission // rule.ticks_per_us
-            full = rule.capacity // rule.ticks_per_us
-            self._states[where] = State(now + full - interval + round(random.random() * interval))
+            spare = max(0, rule.capacity // rule.ticks_per_us - interval)
+            ahead = spare + round(random.random() * interval)
+            self._states[where] = State(now + ahead, ahead_us=ahead)
         state = clamped(self._states[where], now, rule)
         return one, rule, look(state, now, rule, one.cost)
 
