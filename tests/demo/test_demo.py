@@ -172,6 +172,8 @@ def test_ended_early_it_leaves_nothing_behind(by: signal.Signals, tmp_path: Path
     demo = subprocess.Popen(
         command("--no-picture"), start_new_session=True, env={**os.environ, "DEMO_MARK": mark},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=tmp_path,
+        # A shell's background job ignores it, and so would all that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         until(lambda: sum("-m celery" in one for one in marked(mark)) >= 9, "workers with pools")
