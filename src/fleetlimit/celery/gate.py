@@ -19,19 +19,10 @@ from celery.utils.log import get_logger
 from fleetlimit import standin
 from fleetlimit.celery.binding import Binding
 from fleetlimit.celery.config import LARGEST_PARKED, Settings, broker_of, limiter_of, settings_of
+from fleetlimit.celery.message import Message, copy_of, expires_in_us, restore, seen_us
 from fleetlimit.celery.punctual import Punctuality
 from fleetlimit.celery.releaser import ring, running
-from fleetlimit.celery.requeue import (
-    Message,
-    cannot_wait_in_queue,
-    copy_of,
-    expires_in_us,
-    put_back,
-    quit_delivery,
-    restore,
-    seen_us,
-    show_pending,
-)
+from fleetlimit.celery.requeue import cannot_wait_in_queue, put_back, quit_delivery, show_pending
 from fleetlimit.celery.signals import announce
 from fleetlimit.errors import ConfigurationError, StoreUnavailable
 from fleetlimit.limit import RateLimit

@@ -19,7 +19,8 @@ from celery.utils.log import get_logger
 from kombu.exceptions import OperationalError
 
 from fleetlimit.celery.config import settings_of
-from fleetlimit.celery.requeue import let_go, unpacked
+from fleetlimit.celery.message import unpacked
+from fleetlimit.celery.requeue import let_go
 from fleetlimit.errors import FleetlimitError, StateError
 from fleetlimit.store.redis import name_and_key
 from fleetlimit.store.room import Released, Room

@@ -11,16 +11,15 @@ from functools import cache
 from typing import Any
 
 from celery import _state, bootsteps, signals
-from celery.concurrency.prefork import TaskPool
 from celery.utils.log import get_logger
 from kombu.utils.imports import symbol_by_name
 
 from fleetlimit.celery.advice import advice
 from fleetlimit.celery.config import limiter_of, room_of, settings_of
 from fleetlimit.celery.gate import warm
+from fleetlimit.celery.message import due, line_of
 from fleetlimit.celery.presence import Presence, local_time
 from fleetlimit.celery.releaser import Releaser
-from fleetlimit.celery.requeue import due, line_of
 from fleetlimit.celery.signals import send_events
 from fleetlimit.celery.task import install_all
 from fleetlimit.errors import FleetlimitError
@@ -100,6 +99,8 @@ class _Threads:
 
 
 def _presence(store: RedisStore, worker: Any) -> Presence:
+    from celery.concurrency.prefork import TaskPool  # not for every program that sends tasks
+
     def processes() -> int:
         if not issubclass(worker.pool_cls, TaskPool):
             return 1
