@@ -1,9 +1,10 @@
 # Two commands for you: `make demo` and `make test`. Each sets itself up in .venv.
 PYTHON ?= python3
 VENV := .venv
+SMOKE := .venv-smoke
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test test-all soak lint format bench clean
+.PHONY: demo test test-all smoke soak lint format bench clean
 
 demo: $(VENV)/ready
 	$(RUN) -m fleetlimit.cli demo
@@ -14,6 +15,11 @@ test: $(VENV)/ready
 # Each Celery that is supported, and each CPython that is found: about five minutes for each.
 test-all: $(VENV)/ready
 	$(RUN) -m nox
+
+# The image of the Dockerfile, run by a Docker engine: half a minute once the base images are there.
+# In an environment of its own, for pytest-celery is a plugin that would load with all other tests.
+smoke: $(SMOKE)/ready
+	$(SMOKE)/bin/python -m pytest smoke
 
 # Each fault ten times: about an hour and a half.
 soak: $(VENV)/ready
@@ -41,5 +47,11 @@ $(VENV)/ready: pyproject.toml
 	$(RUN) -m pip install --quiet --editable '.[demo]' --group test --group lint
 	touch $@
 
+$(SMOKE)/ready: pyproject.toml
+	$(PYTHON) -m venv $(SMOKE)
+	$(SMOKE)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(SMOKE)/bin/python -m pip install --quiet --editable . --group smoke
+	touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(SMOKE) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
