@@ -1,6 +1,6 @@
 """Redis is black-holed for 20 s under three workers of four processes, 50 per 1 s: what the shares let through.
 
-    python benchmarks/outage.py [RUNS]
+    PYTHONPATH=. python benchmarks/outage.py [RUNS]
 
 Baselines of the same run: the limit itself, and the decision's time while Redis is there. The broker is
 another server: it stays.

@@ -23,11 +23,13 @@ DELIVERIES = "fleetlimit-demo:deliveries"
 
 app = Celery("fleetlimit-demo", broker=URL)
 app.conf.update(
-    task_ignore_result=True,
-    broker_connection_retry_on_startup=True,
-    worker_prefetch_multiplier=1,
-    fleetlimit_url=URL,
-    **json.loads(os.environ.get("FLEETLIMIT_DEMO_CONF", "{}")),  # the benchmarks' own settings
+    {
+        "task_ignore_result": True,
+        "broker_connection_retry_on_startup": True,
+        "worker_prefetch_multiplier": 1,
+        "fleetlimit_url": URL,
+        **json.loads(os.environ.get("FLEETLIMIT_DEMO_CONF", "{}")),  # the benchmarks' own settings
+    }
 )
 _local = threading.local()
 
