@@ -137,3 +137,21 @@ def test_revoked_task_gives_its_place_to_the_next(server: Server, tmp_path: Path
         starts = one.wait(run, 29)
         until(lambda: results[25].state == "REVOKED", "revoked")
         assert sorted(item["n"] for item in starts) == [n for n in range(30) if n != 25]
+
+
+@pytest.mark.parametrize("room", [True, False], ids=["room", "countdown"])
+def test_free_tasks_do_not_wait_for_limited_ones(  # C11
+    server: Server, tmp_path: Path, room: bool
+) -> None:
+    """Two slots, 200 and 200 tasks: the free ones are done when the limited ones have hardly begun."""
+    with fleet(
+        tmp_path, server.url, server.url, TEST_CONF=conf(fleetlimit_waiting_room=room)
+    ) as one:
+        one.start("prefork", 2)
+        limited, free = one.run(), one.run()
+        for n in range(200):
+            one.send("ten", limited, n)
+            one.send("free", free, n)
+        one.wait(free, 200, 30)
+        assert len(one.starts(limited)) < 100
+        one.sender.control.purge()
