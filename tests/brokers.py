@@ -33,7 +33,8 @@ class Rabbit:
 
 
 @contextmanager
-def rabbitmq(folder: Path) -> Iterator[Rabbit]:
+def rabbitmq(folder: Path, settings: str = "") -> Iterator[Rabbit]:
+    """`settings`: of the broker, as arguments of its runtime (`-rabbit name value`)."""
     need("rabbitmq-server", "nothing is tried on RabbitMQ")
     port, dist, epmd = free_port(), free_port(), free_port()
     (folder / "enabled_plugins").touch()
@@ -51,7 +52,9 @@ def rabbitmq(folder: Path) -> Iterator[Rabbit]:
         "RABBITMQ_PID_FILE": str(folder / "pid"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
         "RABBITMQ_CONF_ENV_FILE": "/dev/null",
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+            f"-kernel inet_dist_use_interface {{127,0,0,1}} {settings}"
+        ),
     }
     # Debian's wrapper in /usr/sbin changes to the rabbitmq user; the script itself does not.
     script = "/usr/lib/rabbitmq/bin/rabbitmq-server"

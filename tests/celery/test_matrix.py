@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from fleetlimit.demo.processes import Server, redis_server, stop, until
+from tests.brokers import rabbitmq
 
 from .harness import fleet, window
 
@@ -109,6 +110,29 @@ def test_broker_away_while_tasks_are_put_back(  # C2
         starts = one.wait(run, 40, 60)
         assert {item["n"] for item in starts} == set(range(40))
         assert window(starts) <= 10
+
+
+@pytest.mark.parametrize("room", [True, False], ids=["room", "countdown"])
+def test_a_wait_beyond_rabbitmqs_consumer_timeout_runs_once(  # C9
+    server: Server, tmp_path: Path, room: bool
+) -> None:
+    """A broker that closes the channel of who does not acknowledge within 6 s: the worker would end."""
+    folder = tmp_path / "rabbit"
+    folder.mkdir()
+    strict = "-rabbit consumer_timeout 6000 -rabbit channel_tick_interval 1000"
+    settings = {"fleetlimit_waiting_room": room, "fleetlimit_horizon": 3}
+    with (
+        rabbitmq(folder, strict) as broker,
+        fleet(tmp_path, broker.url, server.url, TEST_CONF=conf(**settings)) as one,
+    ):
+        worker = one.start("prefork", 2)
+        run = one.run()
+        for n in range(8):
+            one.send("half", run, n)
+        starts = one.wait(run, 8, 40)
+        assert worker.poll() is None
+        assert sorted(item["n"] for item in starts) == list(range(8))
+        assert "PreconditionFailed" not in one.log()
 
 
 def test_warm_shutdown_loses_nothing(server: Server, tmp_path: Path) -> None:  # C10
