@@ -13,9 +13,10 @@ import time
 
 import redis
 from celery import Celery
+from one_worker import one_worker
 
 from fleetlimit import rate_limited
-from fleetlimit.demo.processes import environment, redis_server, scratch, spawn, stop, until
+from fleetlimit.demo.processes import until
 
 TASKS, EVERY_S = 200, 0.01
 URL = os.environ.get("BENCH_URL", "")
@@ -54,27 +55,13 @@ def measure(client: redis.Redis, among_limited: bool) -> float:
 
 
 def main(rounds: int) -> None:
-    with scratch() as folder, redis_server(folder) as server:
-        app.conf.broker_url = server.url
-        client = redis.Redis.from_url(server.url)
-        env = environment(
-            BENCH_URL=server.url, PYTHONPATH=os.path.dirname(os.path.abspath(__file__))
-        )
-        command = [
-            sys.executable, "-m", "celery", "-A", "free", "worker", "-P", "prefork", "-c", "2",
-            "--without-gossip", "--without-mingle", "-l", "WARNING",
-        ]  # fmt: skip
-        worker = spawn(command, folder / "worker.log", env=env)
-        try:
-            until(lambda: app.control.ping(timeout=0.5), "the worker", 60)
-            measure(client, False)  # warm
-            pairs = []
-            for n in range(rounds):
-                order = (False, True) if n % 2 else (True, False)
-                took = {among: measure(client, among) for among in order}
-                pairs.append((took[True], took[False]))
-        finally:
-            stop(worker)
+    with one_worker(app, "free") as client:
+        measure(client, False)  # warm
+        pairs = []
+        for n in range(rounds):
+            order = (False, True) if n % 2 else (True, False)
+            took = {among: measure(client, among) for among in order}
+            pairs.append((took[True], took[False]))
     ratios = [among / alone for among, alone in pairs]
     print(f"median latency of {TASKS} free tasks, among limited ones / alone, {rounds} rounds:")
     print(f"  median {statistics.median(ratios):.2f}, {min(ratios):.2f} to {max(ratios):.2f}")

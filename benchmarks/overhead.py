@@ -13,9 +13,10 @@ import time
 
 import redis
 from celery import Celery
+from one_worker import one_worker
 
 from fleetlimit import rate_limited
-from fleetlimit.demo.processes import environment, redis_server, scratch, spawn, stop, until
+from fleetlimit.demo.processes import until
 
 TASKS = 3000
 URL = os.environ.get("BENCH_URL", "")
@@ -56,28 +57,13 @@ def measure(client: redis.Redis, task: str) -> float:
 
 
 def main(rounds: int) -> None:
-    with scratch() as folder, redis_server(folder) as server:
-        app.conf.broker_url = server.url
-        client = redis.Redis.from_url(server.url)
-        env = environment(
-            BENCH_URL=server.url, PYTHONPATH=os.path.dirname(os.path.abspath(__file__))
-        )
-        log = folder / "worker.log"
-        command = [
-            sys.executable, "-m", "celery", "-A", "overhead", "worker", "-P", "prefork", "-c", "2",
-            "--without-gossip", "--without-mingle", "-l", "WARNING",
-        ]  # fmt: skip
-        worker = spawn(command, log, env=env)
-        try:
-            until(lambda: app.control.ping(timeout=0.5), "the worker", 60)
-            measure(client, "plain")  # warm
-            ratios = []
-            for n in range(rounds):
-                order = ("plain", "limited") if n % 2 else ("limited", "plain")
-                took = {task: measure(client, task) for task in order}
-                ratios.append(took["plain"] / took["limited"])
-        finally:
-            stop(worker)
+    with one_worker(app, "overhead") as client:
+        measure(client, "plain")  # warm
+        ratios = []
+        for n in range(rounds):
+            order = ("plain", "limited") if n % 2 else ("limited", "plain")
+            took = {task: measure(client, task) for task in order}
+            ratios.append(took["plain"] / took["limited"])
     print(f"tasks per second, limited / plain, {rounds} rounds of {TASKS} no-op tasks each:")
     print(f"  median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
 

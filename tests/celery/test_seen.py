@@ -20,6 +20,11 @@ from tests.brokers import Rabbit
 from .harness import ROOT, Fleet, fleet
 
 
+def signalled(one: Fleet, run: str) -> list[dict[str, Any]]:
+    """What the receiver of `task_throttled` in the tests' app was told."""
+    return [json.loads(text) for text in one.redis.lrange(f"throttled:{run}", 0, -1)]  # type: ignore[union-attr]
+
+
 @contextmanager
 def monitored(one: Fleet) -> Iterator[tuple[State, list[dict[str, Any]]]]:
     """What a monitor such as Flower makes of the events, and the events themselves."""
@@ -74,7 +79,7 @@ def test_events_and_signal_of_a_waiting_task(server: Server, tmp_path: Path, roo
         one.wait(run, 25)
         assert [result.get(timeout=20) for result in results] == list(range(25))
         until(lambda: state.tasks[last.id].state == "SUCCESS", "it ends as any task")
-        told = [json.loads(text) for text in one.redis.lrange(f"throttled:{run}", 0, -1)]  # type: ignore[union-attr]
+        told = signalled(one, run)
     facts = [event for event in events if event["type"] == "task-throttled"]
     assert {e["type"] for e in events if e.get("uuid")} <= {
         f"task-{what}" for what in ("sent", "received", "started", "succeeded", "throttled")
@@ -95,7 +100,7 @@ def test_signal_of_a_task_that_two_limits_hold(server: Server, tmp_path: Path) -
         for n in range(10):
             one.send("stacked", run, n)
         one.wait(run, 10)
-        told = [json.loads(text) for text in one.redis.lrange(f"throttled:{run}", 0, -1)]  # type: ignore[union-attr]
+        told = signalled(one, run)
         assert {said["limit"] for said in told} == {"api-5-1-1"}  # the one that binds
 
 

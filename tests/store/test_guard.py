@@ -185,6 +185,7 @@ def test_a_foreign_instant_is_set_anew(between: Proxy, server: Server, value: st
     one.acquire([Spend(TEN)])
     between.accept()
     until(lambda: not one.health.away, "it is back", 10)
+    assert not one.acquire([Spend(TEN)]).alone
 
 
 def test_many_keys_without_the_store(between: Proxy) -> None:

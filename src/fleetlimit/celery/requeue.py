@@ -171,13 +171,11 @@ def _delayed(message: Message, countdown: float) -> tuple[Any, str, list[Any]]:
 def _bounded(app: Any) -> dict[str, Any]:
     """Options of a connection that never waits long for a broker that does not answer."""
     driver = app.connection_for_write().transport.driver_type
+    theirs = app.conf.broker_transport_options or {}
     if driver == "redis":
-        ours = {"socket_timeout": _BROKER_S, "socket_connect_timeout": _BROKER_S}
-    else:
-        ours = {"read_timeout": _BROKER_S, "write_timeout": _BROKER_S, "confirm_publish": True}
-    return {**ours, **(app.conf.broker_transport_options or {})} | (
-        {"confirm_publish": True} if driver == "amqp" else {}
-    )
+        return {"socket_timeout": _BROKER_S, "socket_connect_timeout": _BROKER_S, **theirs}
+    ours = {"read_timeout": _BROKER_S, "write_timeout": _BROKER_S}
+    return {**ours, **theirs, "confirm_publish": True}
 
 
 class _Pools:

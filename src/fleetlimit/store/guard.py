@@ -112,7 +112,7 @@ class Guard:
                 if ticket and ticket.message and self._policies(spends) <= {"share", "wait"}:
                     return self._insist(spends, ticket)
         else:
-            cause = StoreUnavailable("no answer from Redis a moment ago")
+            cause = _still_away()
         return self._alone(spends, ticket, cause)
 
     def _insist(self, spends: Sequence[Spend], ticket: Ticket) -> Outcome:
@@ -158,7 +158,7 @@ class Guard:
     def _asked(self, call: Callable[[], T]) -> T:
         """Not worth a timeout while the store is known to be away."""
         if self._away_since is not None:
-            raise StoreUnavailable("no answer from Redis a moment ago")
+            raise _still_away()
         return call()
 
     # --- the breaker ------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Guard:
         self._on_change(True, error)
 
     def _said(self, spends: Sequence[Spend]) -> str:
-        policy = spends[0].limit.on_outage or self.policy
+        policy = self._policy_of(spends[0])
         number = self._processes()
         if policy == "share":
             return f"this process takes 1 of {number} shares" if number else "limited tasks wait"
@@ -211,7 +211,10 @@ class Guard:
     # --- the policies -----------------------------------------------------------------------------
 
     def _policies(self, spends: Sequence[Spend]) -> set[str]:
-        return {one.limit.on_outage or self.policy for one in spends}
+        return {self._policy_of(one) for one in spends}
+
+    def _policy_of(self, spend: Spend) -> str:
+        return spend.limit.on_outage or self.policy
 
     def _alone(
         self, spends: Sequence[Spend], ticket: Ticket | None, cause: StoreUnavailable
@@ -231,7 +234,7 @@ class Guard:
         return outcome
 
     def _share(self, spends: Sequence[Spend], max_sleep_us: int) -> Outcome:
-        shared = [one for one in spends if (one.limit.on_outage or self.policy) == "share"]
+        shared = [one for one in spends if self._policy_of(one) == "share"]
         number = self._processes()
         if shared and not number:
             return _wait()
@@ -284,6 +287,10 @@ def _part(rule: Rule, number: int) -> Rule:
     emission = round(rule.emission * number * _SHARE)
     burst = max(1, rule.capacity // rule.emission // number)
     return Rule(emission, rule.ticks_per_us, emission * burst)
+
+
+def _still_away() -> StoreUnavailable:
+    return StoreUnavailable("no answer from Redis a moment ago")
 
 
 def _wait() -> Outcome:

@@ -58,7 +58,8 @@ class RedisStore:
     """Thread- and fork-safe.
 
     :param source: a URL, a redis-py client, or a ready `Connection`.
-    :param clock: for tests only: microseconds to use in place of the server's `TIME`.
+    :param clock: microseconds to use in place of the server's `TIME`: a test's, or this host's where
+        scripts may not ask.
     """
 
     def __init__(self, source: Any, *, clock: Callable[[], int] | None = None) -> None:
