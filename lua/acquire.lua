@@ -1,19 +1,18 @@
---@ gcra line place
+--@ state * line place
 -- Decide for one task under one or several limits: all are spent, or none is.
 -- KEYS  per limit: state, line, due, room, claims, started, override; then, to park, the index of rooms
 -- ARGV  1 now_us ('' = the server's clock)   2 'ask', or 'look' (write nothing)
---       3 number of limits n   then per limit: emission (ticks), ticks per us, capacity (ticks),
---       cost (units), override ('' = read the key)
+--       3 number of limits n   then per limit: rule, cost (units), override ('' = read the key)
 --       then, for who may wait: task id, first_seen_us (0 = fresh), copy ('' = not let go from a room),
 --       message to park, behind its broker and ':' ('' = none), and in one text, parted by spaces: max_sleep_us (a newcomer: a
 --       fifth of it), horizon_us, grace_us, expires_in_us (-1 = never), park_after_us, lead_us
 -- Reply integers: verdict (1 admitted, 0 denied, 2 denied and parked, -1 would
 --       expire before its turn: no place, -2 another copy has started), wait_us or (admitted) sleep_us,
---       now_us, first_seen_us, then per limit: wait_us, rank, waiting, the former tat_us (0 = none),
---       tat_ticks and ahead_us, and the rule in force: emission, ticks per us, capacity
+--       now_us, first_seen_us, then per limit: wait_us, rank, waiting, and in texts the state that was
+--       found ('' = none) and the rule in force
 -- Keeps invariants 1 to 4 of gcra.py; a denial writes its ticket, and clamps a state that no
 -- honest history left.
-local n, at = tonumber(ARGV[3]), 5 * ARGV[3] + 3
+local n, at = tonumber(ARGV[3]), 3 * ARGV[3] + 3
 local ask = { id = ARGV[at + 1] or '', first_seen = tonumber(ARGV[at + 2] or 0) }
 ask.copy, ask.message = ARGV[at + 3] or '', ARGV[at + 4] or ''
 ask.now, ask.slack = clock(ARGV[1])
@@ -26,9 +25,9 @@ ask.verdict, ask.wait, ask.sleep = 1, 0, 0
 
 local limits, known = {}, math.huge
 for i = 1, n do
-  local l = examine(ask, 7 * i - 7, 5 * i - 2)
+  local l = examine(ask, 7 * i - 7, 3 * i)
   if l.blocked and l.wait > ask.wait then ask.last, ask.wait = l, l.wait end
-  ask.sleep = math.max(ask.sleep, math.ceil(l.lag / l.per_us))
+  ask.sleep = math.max(ask.sleep, l.lag)
   if l.seen > 0 then known = math.min(known, l.seen) end
   limits[i] = l
 end
@@ -44,17 +43,15 @@ end
 
 local reply = { ask.verdict, ask.verdict == 1 and ask.sleep or ask.wait, ask.now, ask.first_seen }
 for _, l in ipairs(limits) do
-  local tat, ticks, ahead_us = l.tat or 0, l.ticks, l.ahead_us
   if not ask.look_only then settle(ask, l) end
-  for _, number in ipairs({ l.blocked and l.wait or 0, l.rank, l.count, tat, ticks, ahead_us,
-    l.emission, l.per_us, l.capacity }) do reply[#reply + 1] = number end
+  for _, part in ipairs({ l.wait, l.rank, l.count, l.former, l.rule }) do reply[#reply + 1] = part end
 end
 if ask.verdict == 2 and #KEYS > 7 * n then
   -- when to visit this line: at its head's turn (known already), at the latest at this task's
   local index, visit_at = KEYS[7 * n + 1], ask.now + ask.wait - ask.lead
-  local known_at = tonumber(redis.call('ZSCORE', index, ask.last.state))
+  local known_at = tonumber(redis.call('ZSCORE', index, ask.last.key))
   if not known_at or visit_at < known_at then
-    redis.call('ZADD', index, text(visit_at), ask.last.state)
+    redis.call('ZADD', index, text(visit_at), ask.last.key)
   end
 end
 return reply

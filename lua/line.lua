@@ -13,7 +13,12 @@ local NEWCOMER_SHARE = 5   -- a newcomer sleeps this part of what a woken task m
 local PASS_US = 1000000    -- a woken task passes at most so much time's worth of places
 local LET_AGAIN = '0'
 
-local function text(number) return string.format('%.0f', number) end
+-- a line: its state (`load`), and the names of its other keys
+local function line_at(keys, k)
+  local l = load(keys[(k or 0) + 1])
+  l.line, l.due, l.room, l.claims, l.started = unpack(keys, (k or 0) + 2, (k or 0) + 6)
+  return l
+end
 
 -- drop dead tickets
 local function purge(l, now)
@@ -76,16 +81,9 @@ end
 -- before its bucket is full)
 local function settle_expiry(l, now, slack)
   if redis.call('EXISTS', l.room) == 1 then return end
-  local tat = read_state(l.state)
   local ttl = lifetime(l)
   if redis.call('EXISTS', l.line) == 1 then redis.call('PEXPIRE', l.line, text(ttl)) end
-  if tat then redis.call('PEXPIRE', l.state, text(math.max(ttl, math.ceil((tat - now) / 1000) + 1 + slack))) end
-end
-
--- the number of units waiting has changed, and nothing else of the state
-local function keep_units(l, tat, ticks, ahead_us)
-  local value = string.format('%.0f:%.0f:%.0f:%.0f', tat or 0, ticks, l.units, ahead_us)
-  redis.call('SET', l.state, value, 'KEEPTTL')
+  redis.call('PEXPIRE', l.key, text(math.max(ttl, life(l, now, slack) + 1)))
 end
 
 -- A message may be let go twice (after a crash in between). This copy is one too many if another one

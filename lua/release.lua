@@ -1,4 +1,4 @@
---@ gcra line
+--@ state * line
 -- Claim the parked messages whose turn has come, under a lease.
 -- KEYS  state, line, due, room, claims, started, override, and the index of rooms (not on a Cluster)
 -- ARGV  1 now_us ('' = the server's clock)   2 override ('' = read the key)   3 lead_us: how long
@@ -15,27 +15,36 @@ local SHORT_US = 50000
 local FRESH_US, HELD_US, CHUNK, MOST_SEEN = 1000000, 3000000, 50, 1000
 local now, slack = clock(ARGV[1])
 local lead, lease, most, grace = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local l, under_way = {}, 0
-l.state, l.line, l.due, l.room, l.claims, l.started = unpack(KEYS, 1, 6)
+local l, under_way = line_at(KEYS), 0
+local override, rules = ARGV[2] ~= '' and ARGV[2] or redis.call('GET', KEYS[7]) or ':0', {}
 local reply, visit, ahead, out, seen = { now, 0 }, 0, 0, 0, 0
-local tat, ticks, units, ahead_us = read_state(l.state)
-l.units = units
+local units = l.units
 purge(l, now)
-if l.units ~= units then keep_units(l, tat, ticks, ahead_us) end
+if l.units ~= units then save(l) end
 
--- the turn of a task with `ahead` before it, microseconds from now, by its own rule or the override
+-- the line's state under a message's own rule (or the override)
+local function under(given)
+  local rule, pause = in_force(KEYS[7], override, now, given)
+  local u = { key = l.key, kind = l.kind, n = l.n and { unpack(l.n) }, full_at = l.full_at, pause = pause }
+  u.algorithm, u.r = rule_of(rule)
+  known_as(u, rule)
+  u.beyond = u.algorithm.clamp(u, u.r, now)
+  return u
+end
+
+-- the turn of a task with `ahead` before it, microseconds from now, and what is out
 local function turn_of(message)
-  local e, t, c = string.match(message, '^(%d+):(%d+):(%d+):')
-  local emission, per_us, capacity, pause =
-    in_force(KEYS[7], ARGV[2], now, tonumber(e), tonumber(t), tonumber(c))
-  local at, at_ticks = clamped(tat, ticks, ahead_us, now, per_us, capacity)
+  local given = string.match(message, '^[^:]*')
+  local u = rules[given] or under(given)
+  rules[given] = u
   -- A state beyond what the rule allows: the limit was raised, or this message's rule is older than the
   -- state. Acquire knows the rule and keeps the clamp, so the first in line is offered to it; else the
   -- turn would move away with the clock.
-  if at ~= tat and out == 0 and pause == 0 then return 0, 0 end
+  if u.beyond and out == 0 and u.pause == 0 then return 0, 0 end
   local mean = math.max(l.units, l.count) / l.count
-  local _, lag = look(at, at_ticks, now, emission, per_us, capacity, mean, pause)
-  return (lag + ahead * mean * emission) / per_us, out * mean * emission / per_us
+  local turn = u.algorithm.wait(u, u.r, now, mean, ahead * mean)
+  if u.pause > 0 then turn = math.max(turn, u.pause + u.algorithm.pace(u.r, ahead * mean)) end
+  return turn, u.algorithm.pace(u.r, out * mean)
 end
 
 local function claim(id, message, before)
@@ -45,14 +54,14 @@ local function claim(id, message, before)
   end
   redis.call('ZADD', l.claims, text(now), id)
   reply[#reply + 1], reply[#reply + 2] = id, redis.call('ZSCORE', l.line, id)
-  reply[#reply + 1] = string.match(message, '^%d+:%d+:%d+:[^:]*:(.*)$')
+  reply[#reply + 1] = string.match(message, '^[^:]*:[^:]*:(.*)$')
   ahead, out = ahead + 1, out + 1
 end
 
 while visit == 0 and seen < l.count do
   for _, id in ipairs(redis.call('ZRANGE', l.line, seen, seen + CHUNK - 1)) do
     local message, claimed = redis.call('HGET', l.room, id), tonumber(redis.call('ZSCORE', l.claims, id))
-    local foreign = message and string.match(message, '^%d+:%d+:%d+:([^:]*):') ~= ARGV[7]
+    local foreign = message and string.match(message, '^[^:]*:([^:]*):') ~= ARGV[7]
     if foreign then ahead = ahead + 1
     elseif not message or claimed and math.abs(now - claimed) < lease then -- the clock may step
       out = out + 1
@@ -76,6 +85,6 @@ end
 if visit == 0 and redis.call('EXISTS', l.room) == 1 then visit = now + lease end
 settle_expiry(l, now, slack)
 reply[2] = math.ceil(visit)
-if KEYS[8] and visit > 0 then redis.call('ZADD', KEYS[8], text(visit), l.state)
-elseif KEYS[8] then redis.call('ZREM', KEYS[8], l.state) end
+if KEYS[8] and visit > 0 then redis.call('ZADD', KEYS[8], text(visit), l.key)
+elseif KEYS[8] then redis.call('ZREM', KEYS[8], l.key) end
 return reply

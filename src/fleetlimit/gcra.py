@@ -27,27 +27,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fleetlimit.algorithms.base import Algorithm, Standing
+
 __all__ = [
     "Look",
     "Rule",
     "State",
-    "Verdict",
-    "decide",
+    "clamped",
     "delay",
     "give_back",
     "look",
     "spend",
     "to_us",
 ]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A limit in ticks. `capacity` is `burst * emission`."""
-
-    emission: int
-    ticks_per_us: int
-    capacity: int
 
 
 @dataclass(frozen=True)
@@ -74,15 +66,72 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The answer for one limit. `state` is what to store."""
+class Rule(Algorithm):
+    """A limit in ticks. `capacity` is `burst * emission`.
 
-    admitted: bool
-    wait_us: int
-    sleep_us: int
-    remaining: int
-    reset_us: int
-    state: State | None
+    With a burst of a whole period's units this is the token bucket, whose tokens are `(capacity - (tat -
+    now)) / emission`; with a burst of 1 the leaky bucket, whose water is `tat - now`. The texts' own forms
+    of both are kept as oracles in `tests/core/test_buckets.py`.
+    """
+
+    emission: int
+    ticks_per_us: int
+    capacity: int
+
+    @property
+    def wire(self) -> str:
+        return f"g,{self.emission},{self.ticks_per_us},{self.capacity}"
+
+    def clamped(self, state: State | None, now_us: int) -> State | None:
+        return clamped(state, now_us, self)
+
+    def beyond(self, state: State | None, now_us: int) -> bool:
+        return clamped(state, now_us, self) != state
+
+    def look(self, state: State | None, now_us: int, cost: int) -> Standing:
+        seen = look(state, now_us, self, cost)
+        idle = None if seen.idle is None else seen.idle // self.ticks_per_us
+        return Standing(to_us(seen.lag, self), idle)
+
+    def wait_us(self, state: State | None, now_us: int, cost: int, before: int) -> int:
+        return to_us(look(state, now_us, self, cost).lag + before * self.emission, self)
+
+    def pace_us(self, units: int) -> int:
+        return to_us(units * self.emission, self)
+
+    def spend(self, state: State | None, now_us: int, cost: int, sleep_us: int) -> State:
+        return spend(now_us, look(state, now_us, self, cost).ahead, self, cost, sleep_us)
+
+    def delay(self, state: State | None, now_us: int, late_us: int, cost: int) -> State | None:
+        return delay(state, now_us, self, late_us)
+
+    def give_back(
+        self,
+        stored: State | None,
+        spent: State | None,
+        former: State | None,
+        now_us: int,
+        cost: int,
+    ) -> tuple[bool, State | None]:
+        return give_back(stored, spent, former, now_us)
+
+    def remaining(self, state: State | None, now_us: int) -> int:
+        ahead = look(state, now_us, self, 1).ahead
+        return max(0, self.capacity - ahead) // self.emission
+
+    def reset_us(self, state: State | None, now_us: int) -> int:
+        return to_us(look(state, now_us, self, 1).ahead, self)
+
+    def part(self, number: int, slack: float) -> Rule:
+        emission = round(self.emission * number * slack)
+        burst = max(1, self.capacity // self.emission // number)
+        return Rule(emission, self.ticks_per_us, emission * burst)
+
+    def read_state(self, text: str) -> State | None:
+        return State(*map(int, text.split(":"))) if text else None
+
+    def write_state(self, state: State | None) -> str:
+        return f"{state.tat_us}:{state.tat_ticks}:{state.ahead_us}" if state else ""
 
 
 def to_us(ticks: int, rule: Rule) -> int:
@@ -123,31 +172,6 @@ def spend(now_us: int, ahead: int, rule: Rule, cost: int, sleep_us: int) -> Stat
     ticks = max(ahead, sleep_us * per_us) + cost * rule.emission
     beyond = to_us(ticks - rule.capacity, rule)
     return State(now_us + ticks // per_us, ticks % per_us, max(sleep_us, beyond))
-
-
-def decide(
-    state: State | None, now_us: int, rule: Rule, cost: int = 1, *, max_sleep_us: int = 0
-) -> Verdict:
-    """Admit `cost` units now, or after a sleep of at most `max_sleep_us`, or deny.
-
-    :param state: what the store holds, or None for a full bucket.
-    :param now_us: the store's clock, microseconds.
-    """
-    state = clamped(state, now_us, rule)
-    seen = look(state, now_us, rule, cost)
-    wait_us = to_us(max(0, seen.lag), rule)
-    admitted = wait_us <= max_sleep_us
-    if admitted:
-        state = spend(now_us, seen.ahead, rule, cost, wait_us)
-    ahead = look(state, now_us, rule, cost).ahead
-    return Verdict(
-        admitted=admitted,
-        wait_us=0 if admitted else wait_us,
-        sleep_us=wait_us if admitted else 0,
-        remaining=max(0, rule.capacity - ahead) // rule.emission,
-        reset_us=to_us(ahead, rule),
-        state=state,
-    )
 
 
 def give_back(

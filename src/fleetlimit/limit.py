@@ -2,44 +2,46 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
-from fractions import Fraction
+from zoneinfo import ZoneInfo
 
+from fleetlimit.algorithms.base import Algorithm
+from fleetlimit.algorithms.choose import ALGORITHMS, rule_of
 from fleetlimit.errors import ConfigurationError, CostError
-from fleetlimit.gcra import Rule
 
-__all__ = ["POLICIES", "RateLimit", "checked_policy", "checked_processes"]
+__all__ = ["ALGORITHMS", "POLICIES", "RateLimit", "checked_policy", "checked_processes"]
 
 #: What may happen while the store is away.
 POLICIES = ("share", "wait", "open", "raise")
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.\-/]{0,126}[A-Za-z0-9])?")
-# Lua numbers are doubles: every time, in ticks, must stay an exact integer. A year's worth of
-# microseconds is 2**45, the epoch is 2**51, so a capacity below 2**52 leaves room to add.
-_EXACT = 2**52
-# One emission rounded up to whole ticks may cost at most this share of the rate.
-_ROUNDING = Fraction(1, 1000)
 
 
 @dataclass(frozen=True)
 class RateLimit:
     """At most `limit` units per `per`, shared by all who use the same `name`.
 
-    In any window of `per` at most `limit + burst - 1` units are admitted.
+    In any window of `per` at most `bound` units are admitted: with the default algorithm `limit + burst - 1`.
 
     :param name: identity of the limit; letters, digits and `_ . - /`, at most 128.
     :param limit: units per period, a whole number from 1.
     :param per: the period, in seconds or as a `timedelta`; a microsecond at least.
-    :param burst: units that may start at the same instant; 1 (default) spaces them evenly,
-        `limit` lets a whole period's worth go at once. At most `limit`.
-    :param margin: stretches the emission interval by this share (default 0.01), so that the
-        promise still holds at the API: the way from admission to arrival may vary by up to
-        `margin * per`. 0 is allowed.
+    :param algorithm: how it counts: `"gcra"` (default), `"token_bucket"`, `"leaky_bucket"`,
+        `"fixed_window"`, `"sliding_log"` or `"sliding_counter"`; docs/algorithms.md says when to pick which.
+    :param burst: units that may start at the same instant, at most `limit`. For `gcra`, where 1 (default)
+        spaces them evenly, and `token_bucket` (default: `limit`); the others have none of their own.
+    :param margin: the share of the period (default 0.01; 0 is allowed) by which the way from admission to
+        the API may vary without breaking the promise there. It stretches the emission interval or the log's
+        period; of a fixed window or a sliding counter's, the last share admits nothing.
     :param on_outage: what happens while Redis is away: `"share"`, `"wait"`, `"open"`, `"raise"` (see
         `fleetlimit.store.guard`); None: what the app or the `RateLimiter` says.
+    :param offset: when windows begin after the epoch (or after midnight of 1970-01-01 in `tz`), seconds or
+        a `timedelta`; for `fixed_window` and `sliding_counter`. The epoch was a Thursday: a week that begins
+        on Monday has an offset of four days.
+    :param tz: the IANA name of the zone whose midnight windows are aligned to, for `fixed_window`; a day is
+        then 23 or 25 hours long where the clocks change.
     :raises ConfigurationError: naming the argument and the value.
     """
 
@@ -49,8 +51,10 @@ class RateLimit:
     burst: int = 1
     margin: float = 0.01
     on_outage: str | None = None
-    #: The same limit in whole ticks, as the algorithm and the scripts use it.
-    rule: Rule = field(init=False, repr=False, compare=False)
+    algorithm: str = "gcra"
+    offset: float = 0.0
+    tz: str | None = None
+    _rule: Algorithm = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -58,41 +62,95 @@ class RateLimit:
         limit: int,
         per: float | timedelta = 1.0,
         *,
-        burst: int = 1,
+        burst: int | None = None,
         margin: float = 0.01,
         on_outage: str | None = None,
+        algorithm: str = "gcra",
+        offset: float | timedelta = 0.0,
+        tz: str | None = None,
     ) -> None:
         put = object.__setattr__  # frozen: the only place that writes
         put(self, "name", _checked_name(name))
         put(self, "limit", _whole("limit", limit))
         put(self, "per", _seconds(per))
-        put(self, "burst", _whole("burst", burst))
+        put(self, "algorithm", _checked_algorithm(algorithm))
+        put(self, "burst", self._checked_burst(burst))
         put(self, "margin", _checked_margin(margin))
         put(self, "on_outage", on_outage if on_outage is None else checked_policy(on_outage))
-        if self.burst > self.limit:
-            raise ConfigurationError(
-                f"burst={burst!r} is above limit={limit!r}: a burst is part of the period's units"
-            )
-        put(self, "rule", _rule(self))
+        put(self, "offset", self._checked_offset(offset))
+        put(self, "tz", self._checked_zone(tz))
+        put(self, "_rule", rule_of(self))
+
+    @property
+    def rule(self) -> Algorithm:
+        """The same limit in whole numbers, as the algorithm and the scripts use it."""
+        return self._rule if self.tz is None else rule_of(self)
 
     @property
     def per_us(self) -> int:
         """The period in microseconds."""
         return round(self.per * 1_000_000)
 
+    @property
+    def most(self) -> int:
+        """The most that one run may cost."""
+        return self.burst if self.algorithm in ("gcra", "token_bucket") else self.limit
+
+    @property
+    def bound(self) -> int:
+        """The most units of cost 1 in any window of `per`, wherever it begins."""
+        across = {"fixed_window": 2 * self.limit, "sliding_counter": 2 * self.limit - 1}
+        return across.get(self.algorithm, self.limit + self.burst - 1)
+
     def check_cost(self, cost: int) -> int:
         """Return `cost` if it can ever be admitted.
 
-        :raises CostError: for a cost that is no whole number from 1, or above `burst`.
+        :raises CostError: for a cost that is no whole number from 1, or above `most`.
         """
         if isinstance(cost, bool) or not isinstance(cost, int) or cost < 1:
             raise CostError(f"cost={cost!r} for limit {self.name!r}: must be a whole number from 1")
-        if cost > self.burst:
+        if cost > self.most:
+            argument = "burst" if self.most == self.burst else "limit"
             raise CostError(
                 f"cost={cost!r} for limit {self.name!r} can never be admitted: "
-                f"burst={self.burst!r} is the most that may start at one instant"
+                f"{argument}={self.most!r} is the most that may start at one instant"
             )
         return cost
+
+    def _checked_burst(self, burst: int | None) -> int:
+        if self.algorithm not in ("gcra", "token_bucket"):
+            if burst is not None and burst != 1:
+                raise ConfigurationError(f"burst={_short(burst)}: {self.algorithm} has no burst")
+            return 1
+        if burst is None:
+            return self.limit if self.algorithm == "token_bucket" else 1
+        if _whole("burst", burst) > self.limit:
+            raise ConfigurationError(
+                f"burst={burst!r} is above limit={self.limit!r}: a burst is part of the period's units"
+            )
+        return burst
+
+    def _checked_offset(self, offset: object) -> float:
+        if isinstance(offset, timedelta):
+            offset = offset.total_seconds()
+        number = isinstance(offset, (int, float)) and not isinstance(offset, bool)
+        if not number or not abs(offset) < 1e9:  # type: ignore[arg-type]  # number says it has one
+            raise ConfigurationError(f"offset={_short(offset)}: must be seconds or a timedelta")
+        if offset and self.algorithm not in ("fixed_window", "sliding_counter"):
+            raise ConfigurationError(f"offset={offset!r}: {self.algorithm} has no windows to align")
+        return float(offset)  # type: ignore[arg-type]  # same
+
+    def _checked_zone(self, tz: object) -> str | None:
+        if tz is None:
+            return None
+        if self.algorithm != "fixed_window":
+            raise ConfigurationError(f"tz={_short(tz)}: only fixed_window is aligned to a zone")
+        try:
+            if not isinstance(tz, str):
+                raise TypeError("not a name")
+            return ZoneInfo(tz).key
+        except (TypeError, ValueError, OSError, LookupError) as error:
+            raise ConfigurationError(f"tz={_short(tz)}: no such time zone here: {error}") from error
 
 
 def checked_policy(policy: object) -> str:
@@ -100,6 +158,12 @@ def checked_policy(policy: object) -> str:
     if policy not in POLICIES:
         raise ConfigurationError(f"on_outage={_short(policy)}: must be one of {POLICIES}")
     return str(policy)
+
+
+def _checked_algorithm(algorithm: object) -> str:
+    if algorithm not in ALGORITHMS:
+        raise ConfigurationError(f"algorithm={_short(algorithm)}: must be one of {ALGORITHMS}")
+    return str(algorithm)
 
 
 def checked_processes(argument: str, number: object) -> int | None:
@@ -143,18 +207,3 @@ def _checked_margin(margin: object) -> float:
     if not number or not 0 <= margin < 1:  # type: ignore[operator]  # number says it compares
         raise ConfigurationError(f"margin={_short(margin)}: must be a number from 0, below 1")
     return margin  # type: ignore[return-value]  # same
-
-
-def _rule(limit: RateLimit) -> Rule:
-    """Choose the tick: a microsecond, or as fine as keeps rounding below 0.1 % of the rate."""
-    exact = Fraction(limit.per_us) * (1 + Fraction(str(limit.margin))) / limit.limit
-    for ticks_per_us in (1, 10**3, 10**6, 10**9):
-        emission = math.ceil(exact * ticks_per_us)
-        if emission <= exact * ticks_per_us * (1 + _ROUNDING):
-            break
-    if emission * limit.burst + 10**6 * ticks_per_us >= _EXACT:
-        raise ConfigurationError(
-            f"limit={limit.limit!r}, per={limit.per!r}, burst={limit.burst!r}: "
-            "too fine or too long to be counted exactly"
-        )
-    return Rule(emission, ticks_per_us, emission * limit.burst)

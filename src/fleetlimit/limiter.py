@@ -115,7 +115,7 @@ class RateLimiter:
         :param limit: one limit, or several: then all are spent, or none. An element may be a
             limit, `(limit, key)` or `(limit, key, cost)`.
         :param key: what the limit is counted for (a tenant, an account); None: for all together.
-        :param cost: units, from 1 to the limit's burst.
+        :param cost: units, from 1 to the most that may start at one instant (`RateLimit.most`).
         :raises CostError: for a cost that can never be admitted; Redis is not asked.
         :raises KeyValueError: for a key that is no str, int, UUID or tuple of these.
         :raises StoreUnavailable: when Redis gives no answer in time. Whether the units were spent
@@ -141,18 +141,22 @@ class RateLimiter:
         limit: int | None = None,
         per: float | timedelta = 1.0,
         *,
-        burst: int = 1,
+        burst: int | None = None,
         margin: float = 0.01,
+        algorithm: str = "gcra",
+        offset: float | timedelta = 0.0,
     ) -> None:
         """Change a limit's numbers for the whole fleet, at once and until changed again, without a
-        deploy; tasks that wait already go at the new pace. Without `limit` the numbers in the code
-        are in force again.
+        deploy; tasks that wait already go at the new pace. Another algorithm starts its count anew.
+        Without `limit` the numbers in the code are in force again.
 
         :raises ConfigurationError: as `RateLimit`.
         """
-        rule = (
-            None if limit is None else RateLimit(name, limit, per, burst=burst, margin=margin).rule
-        )
+        rule = None
+        if limit is not None:
+            rule = RateLimit(
+                name, limit, per, burst=burst, margin=margin, algorithm=algorithm, offset=offset
+            ).rule
         self._override(name, rule=rule)
 
     def pause(self, name: str, seconds: float) -> None:

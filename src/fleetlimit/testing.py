@@ -71,7 +71,7 @@ class _Open(_Recording):
 
     def _decide(self, spends: Sequence[Spend], ticket: Ticket | None) -> Outcome:
         now = self.now_us()
-        readings = tuple(read(one, now, None, sleep_us=None) for one in spends)
+        readings = tuple(read(one.limit.rule, now, None, None) for one in spends)
         return Outcome(Verdict.ADMITTED, 0, 0, 0, now, lambda: readings)
 
     def peek(self, spends: Sequence[Spend]) -> Outcome:

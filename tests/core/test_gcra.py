@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlimit.gcra import Rule, State, clamped, decide, delay, give_back
+from fleetlimit.gcra import Rule, State, clamped, delay, give_back
 from fleetlimit.limit import RateLimit
 
 MS = 1000
@@ -45,7 +45,7 @@ def test_table() -> None:
     rule = RateLimit("api", 10, 1, burst=5, margin=0).rule
     state: State | None = None
     for at, cost, admitted, remaining, wait in TABLE:
-        verdict = decide(state, START + at * MS, rule, cost)
+        verdict = rule.decide(state, START + at * MS, cost)
         row = (at, cost, verdict.admitted, verdict.remaining, verdict.wait_us / MS)
         assert row == (at, cost, admitted, remaining, wait)
         state = verdict.state
@@ -53,8 +53,8 @@ def test_table() -> None:
 
 def test_wait_after_an_admission() -> None:  # N1
     rule = RateLimit("api", 10, 1, margin=0).rule
-    state = decide(None, START, rule).state
-    assert decide(state, START + 40 * MS, rule).wait_us == 60 * MS
+    state = rule.decide(None, START).state
+    assert rule.decide(state, START + 40 * MS).wait_us == 60 * MS
 
 
 @pytest.mark.parametrize(("limit", "per"), [(5, 1), (7, 60), (3, 7), (1000, 1), (100, 86_400)])
@@ -62,7 +62,7 @@ def test_burst_from_idle(limit: int, per: float) -> None:  # N2
     rule = RateLimit("api", limit, per, burst=limit).rule
     state, admitted = None, 0
     for _ in range(limit + 1):
-        verdict = decide(state, START, rule)
+        verdict = rule.decide(state, START)
         state, admitted = verdict.state, admitted + verdict.admitted
     assert admitted == limit
 
@@ -77,7 +77,7 @@ def test_no_window_above_the_bound(rule: Rule, asks: list[tuple[int, int]], slee
     starts: list[tuple[int, int]] = []
     for gap, cost in asks:
         now += gap
-        verdict = decide(state, now, rule, min(cost, burst), max_sleep_us=250_000 if sleeps else 0)
+        verdict = rule.decide(state, now, min(cost, burst), max_sleep_us=250_000 if sleeps else 0)
         state = verdict.state
         if verdict.admitted:
             starts.append((now + verdict.sleep_us, min(cost, burst)))
@@ -99,11 +99,11 @@ def _check_windows(starts: list[tuple[int, int]], rule: Rule, burst: int) -> Non
 @given(rules, states, st.integers(0, 2 * START), st.integers(1, 20))
 def test_wait_is_enough_and_no_more(rule: Rule, state: State | None, now: int, cost: int) -> None:
     cost = min(cost, rule.capacity // rule.emission)
-    verdict = decide(state, now, rule, cost)
+    verdict = rule.decide(state, now, cost)
     assert (verdict.wait_us > 0) == (not verdict.admitted)
     if not verdict.admitted:
-        assert decide(verdict.state, now + verdict.wait_us, rule, cost).admitted
-        assert not decide(verdict.state, now + verdict.wait_us - 1, rule, cost).admitted
+        assert rule.decide(verdict.state, now + verdict.wait_us, cost).admitted
+        assert not rule.decide(verdict.state, now + verdict.wait_us - 1, cost).admitted
 
 
 def _worth(rule: Rule, state: State | None) -> int:
@@ -113,7 +113,7 @@ def _worth(rule: Rule, state: State | None) -> int:
 @given(rules, states, st.integers(0, 2 * START))
 def test_denial_changes_nothing(rule: Rule, state: State | None, now: int) -> None:
     state = clamped(state, now, rule)
-    verdict = decide(state, now, rule)
+    verdict = rule.decide(state, now)
     if not verdict.admitted:
         assert verdict.state is state
 
@@ -123,38 +123,38 @@ def test_wait_is_bounded_whatever_is_stored(
     rule: Rule, state: State | None, now: int, cost: int
 ) -> None:  # N9
     cost = min(cost, rule.capacity // rule.emission)
-    verdict = decide(state, now, rule, cost)
+    verdict = rule.decide(state, now, cost)
     assert verdict.wait_us <= _worth(rule, state) + 1
-    assert decide(verdict.state, now + verdict.wait_us, rule, cost).admitted or verdict.admitted
+    assert rule.decide(verdict.state, now + verdict.wait_us, cost).admitted or verdict.admitted
 
 
 def test_clock_step_forward_gives_one_burst() -> None:  # N9
     rule = RateLimit("api", 10, 1, burst=5).rule
-    state = decide(None, START, rule).state
+    state = rule.decide(None, START).state
     admitted = 0
     for _ in range(20):
-        verdict = decide(state, START + 3600 * 10**6, rule)
+        verdict = rule.decide(state, START + 3600 * 10**6)
         state, admitted = verdict.state, admitted + verdict.admitted
     assert admitted == 5
 
 
 def test_raised_limit_profits_at_once() -> None:  # N8
     slow, fast = RateLimit("api", 10, 20).rule, RateLimit("api", 1000, 20).rule
-    state = decide(None, START, slow).state
-    assert decide(state, START + 1, fast).wait_us <= 20_200
-    assert decide(state, START + 1, slow).wait_us > 2_000_000
+    state = slow.decide(None, START).state
+    assert fast.decide(state, START + 1).wait_us <= 20_200
+    assert slow.decide(state, START + 1).wait_us > 2_000_000
 
 
 def test_give_back() -> None:  # N14
     rule = RateLimit("api", 1, 1, margin=0).rule
-    a = decide(None, START, rule)
+    a = rule.decide(None, START)
     done, state = give_back(a.state, a.state, None, START + 200 * MS)
     assert done
-    assert decide(state, START + 200 * MS, rule).admitted
-    b = decide(a.state, START + 1000 * MS, rule)
+    assert rule.decide(state, START + 200 * MS).admitted
+    b = rule.decide(a.state, START + 1000 * MS)
     done, state = give_back(b.state, a.state, None, START + 1200 * MS)
     assert not done
-    assert decide(state, START + 1200 * MS, rule).wait_us == 800 * MS
+    assert rule.decide(state, START + 1200 * MS).wait_us == 800 * MS
 
 
 @given(rules, st.lists(st.tuples(st.integers(0, 10**5), st.integers(0, 50_000)), max_size=60))
@@ -164,7 +164,7 @@ def test_late_starts(rule: Rule, asks: list[tuple[int, int]]) -> None:
     starts: list[tuple[int, int]] = []
     for gap, late in asks:
         now += gap
-        verdict = decide(state, now, rule)
+        verdict = rule.decide(state, now)
         state = verdict.state
         if verdict.admitted:
             now += late

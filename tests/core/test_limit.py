@@ -19,7 +19,7 @@ from fleetlimit import ConfigurationError, CostError, RateLimit
         *[("limit", bad) for bad in (0, -1, 1.5, math.nan, math.inf, True, "100", None)],
         *[("per", bad) for bad in (0, -1, math.nan, math.inf, True, "60", None, 1e-9)],
         ("per", timedelta(0)),
-        *[("burst", bad) for bad in (0, -1, 11, True, 1.5, "2", None)],
+        *[("burst", bad) for bad in (0, -1, 11, True, 1.5, "2")],
         *[("margin", bad) for bad in (-0.1, 1, math.nan, math.inf, True, "0", None)],
         *[
             ("name", bad)

@@ -24,9 +24,23 @@ LIMITS = [
     RateLimit("b", 7, 60, burst=7),
     RateLimit("b", 1_000_000, 1, burst=20),
     RateLimit("c", 3, 1, burst=2),
+    RateLimit("f", 5, 0.3, algorithm="fixed_window"),
+    RateLimit("f", 8, 1, algorithm="fixed_window", offset=0.25, margin=0.1),
+    RateLimit("z", 9, 3600, algorithm="fixed_window", tz="America/New_York"),
+    RateLimit("l", 6, 0.5, algorithm="sliding_log", margin=0),
+    RateLimit("l", 9, 1, algorithm="sliding_log"),
+    RateLimit("s", 5, 0.3, algorithm="sliding_counter"),
+    RateLimit("s", 9, 1, algorithm="sliding_counter", offset=0.5, margin=0),
+    RateLimit("b", 7, 1, algorithm="leaky_bucket"),
+    RateLimit("a", 7, 1, algorithm="sliding_log"),
+    RateLimit("c", 7, 1, algorithm="fixed_window"),
 ]
-OVERRIDES = [None] * 4 + [
-    RateLimit("x", n, 1, burst=b).rule for n, b in ((20, 1), (3, 3), (50, 9), (7, 2))
+OVERRIDES = [
+    *[None] * 4,
+    *[RateLimit("x", n, 1, burst=b).rule for n, b in ((20, 1), (3, 3), (50, 9), (7, 2))],
+    RateLimit("x", 8, 1, algorithm="fixed_window").rule,
+    *[RateLimit("x", n, 1, algorithm="sliding_log").rule for n in (3, 12)],
+    RateLimit("x", 8, 0.4, algorithm="sliding_counter").rule,
 ]
 gaps = st.integers(0, 300_000) | st.sampled_from(
     [0, 0, 1, 99_999, 100_000, 3_600_000_000, -3_600_000_000]
@@ -37,7 +51,7 @@ tickets = st.none() | st.tuples(
     st.sampled_from([0, 250_000]),
     st.sampled_from([None, 150_000]),
 )
-asks = st.tuples(st.integers(0, 4), st.sampled_from(["", "k"]), st.integers(1, 7))
+asks = st.tuples(st.integers(0, len(LIMITS) - 1), st.sampled_from(["", "k"]), st.integers(1, 7))
 steps = st.tuples(
     gaps,
     st.sampled_from(
@@ -61,7 +75,7 @@ class Player:
         self, gap: int, verb: str, asked: list[tuple[int, str, int]], ticket: tuple | None
     ) -> object:
         self.clock.now += gap
-        spends = [Spend(LIMITS[n], key, min(cost, LIMITS[n].burst)) for n, key, cost in asked]
+        spends = [Spend(LIMITS[n], key, min(cost, LIMITS[n].most)) for n, key, cost in asked]
         if verb == "peek":
             return self.store.peek(spends)
         if verb == "delay":
@@ -84,7 +98,7 @@ class Player:
         if verb == "pause":
             new = replace(former, pause_until_us=self.clock.now + cost * 50_000)
         else:
-            new = replace(former, rule=OVERRIDES[cost])
+            new = replace(former, rule=OVERRIDES[cost + n % 5])
         self.store.set_override(LIMITS[n].name, new)
 
     def _ticket(self, ticket: tuple | None) -> Ticket | None:
@@ -95,7 +109,7 @@ class Player:
         return Ticket(f"t{n}", seen, sleep, 2_000_000, 500_000, expires)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps, max_size=50))
 def test_same_answers(valkey: Server, history: list[tuple]) -> None:
     redis.Redis.from_url(valkey.url).flushall()

@@ -38,9 +38,7 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
     :param name: the limit's name, or a ready `RateLimit`.
     :param limit: units per period.
     :param per: the period, seconds or a `timedelta`.
-    :param burst: units that may start at the same instant (1: evenly spaced).
-    :param margin: see `RateLimit`.
-    :param on_outage: see `RateLimit`.
+    :param burst, margin, on_outage, algorithm, offset, tz: see `RateLimit`.
     :param key: what to count for: a template over the task's arguments, `"{account_id}"`, or a
         callable that takes them. None: one count for all.
     :param cost: units one run spends: a number, a template or a callable.
@@ -53,9 +51,12 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
         limit: int | None = None,
         per: float | timedelta | None = None,
         *,
-        burst: int = 1,
+        burst: int | None = None,
         margin: float = 0.01,
         on_outage: str | None = None,
+        algorithm: str = "gcra",
+        offset: float | timedelta = 0.0,
+        tz: str | None = None,
         key: Spec = None,
         cost: int | str | Callable[..., Any] = 1,
     ) -> None:
@@ -66,8 +67,17 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
         elif limit is None:
             raise ConfigurationError("limit=None: say how many units per period")
         else:
-            period = 1.0 if per is None else per
-            rule = RateLimit(name, limit, period, burst=burst, margin=margin, on_outage=on_outage)
+            rule = RateLimit(
+                name,
+                limit,
+                1.0 if per is None else per,
+                burst=burst,
+                margin=margin,
+                on_outage=on_outage,
+                algorithm=algorithm,
+                offset=offset,
+                tz=tz,
+            )
         super().__init__(rule, key, cost, caller(1))
 
     def __call__(self, target: T) -> T:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
-from fleetlimit.gcra import Rule, State, clamped, look, spend, to_us
+from fleetlimit.algorithms.base import Algorithm
 from fleetlimit.limit import RateLimit
 
 __all__ = ["Outcome", "Override", "Reading", "Spend", "Store", "Ticket", "Verdict", "read"]
@@ -68,43 +68,39 @@ class Ticket:
 @dataclass(frozen=True)
 class Reading:
     """One limit's part of an outcome. `spent` and `former` are what `give_back` needs: the state
-    that the admission wrote, and the one it found."""
+    that the admission left, and the one it found."""
 
     wait_us: int
     remaining: int
     reset_us: int
     rank: int
     waiting: int
-    spent: State | None
-    former: State | None
+    spent: Any
+    former: Any
+    #: The rule that was in force.
+    rule: Algorithm
 
 
 def read(
-    asked: Spend,
+    rule: Algorithm,
     now_us: int,
-    former: State | None,
+    former: Any,
+    spent: Any,
     *,
-    sleep_us: int | None,
     wait_us: int = 0,
     rank: int = 0,
     waiting: int = 0,
-    rule: Rule | None = None,
 ) -> Reading:
-    """Complete a reading from what the store found. `sleep_us` is None if nothing was spent."""
-    rule = rule or asked.limit.rule
-    former = state = clamped(former, now_us, rule)
-    ahead = look(former, now_us, rule, asked.cost).ahead
-    if sleep_us is not None:
-        state = spend(now_us, ahead, rule, asked.cost, sleep_us)
-        ahead = look(state, now_us, rule, asked.cost).ahead
+    """A reading from the (clamped) state that was found, and the one that was left."""
     return Reading(
         wait_us=wait_us,
-        remaining=max(0, rule.capacity - ahead) // rule.emission,
-        reset_us=to_us(ahead, rule),
+        remaining=rule.remaining(spent, now_us),
+        reset_us=rule.reset_us(spent, now_us),
         rank=rank,
         waiting=waiting,
-        spent=state,
+        spent=spent,
         former=former,
+        rule=rule,
     )
 
 
@@ -159,7 +155,7 @@ class Outcome:
 class Override:
     """What is in force in place of a limit's own numbers. `rule` None: these."""
 
-    rule: Rule | None = None
+    rule: Algorithm | None = None
     pause_until_us: int = 0
 
 

@@ -256,7 +256,7 @@ class Guard:
     def _look(self, one: Spend, now: int, number: int) -> tuple[Spend, Rule, Look]:
         """A key's state; a first one begins somewhere in its first interval, for all processes begin
         at about the same time."""
-        rule, where = _part(self.inner.rule_of(one.limit), number), (one.limit.name, one.key)
+        rule, where = self.inner.rule_of(one.limit).part(number, _SHARE), (one.limit.name, one.key)
         if where not in self._states:
             interval = one.cost * rule.emission // rule.ticks_per_us
             spare = max(0, rule.capacity // rule.ticks_per_us - interval)
@@ -280,13 +280,6 @@ def _resetter(guard: Guard) -> Callable[[], None]:
             one._reset()
 
     return reset
-
-
-def _part(rule: Rule, number: int) -> Rule:
-    """One of `number` equal parts of a limit."""
-    emission = round(rule.emission * number * _SHARE)
-    burst = max(1, rule.capacity // rule.emission // number)
-    return Rule(emission, rule.ticks_per_us, emission * burst)
 
 
 def _still_away() -> StoreUnavailable:

@@ -11,8 +11,9 @@ import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from fleetlimit.gcra import Look, Rule, State, clamped, delay, give_back, look, spend, to_us
+from fleetlimit.algorithms.base import Algorithm, Standing
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import (
     FREE_US,
@@ -36,11 +37,20 @@ __all__ = ["MemoryStore"]
 class _Line:
     """One key: its state and, in order of first sight, those who wait."""
 
-    state: State | None = None
+    state: Any = None
+    kind: type | None = None
+    full_at: int = 0
     units: int = 0
     order: list[tuple[int, str]] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
     deadlines: dict[str, int] = field(default_factory=dict)
+
+    def counted(self, rule: Algorithm) -> Any:
+        """The state; what was counted in another way says nothing."""
+        return self.state if self.kind is type(rule) else None
+
+    def keep(self, rule: Algorithm, state: Any) -> None:
+        self.state, self.kind = state, type(rule)
 
     def join(self, id: str, seen: int, deadline: int, cost: int) -> None:
         if id not in self.seen:
@@ -82,22 +92,23 @@ class _Look:
     spend: Spend
     line: _Line
     seen: int
-    at: Look
+    at: Standing
     rank: int
-    rule: Rule
+    rule: Algorithm
     blocked: bool
     wait_us: int
-    former: State | None
+    former: Any
 
 
 class MemoryStore:
     """Thread-safe; memory of keys whose bucket is full and whose line is empty is freed.
 
-    :param clock: microseconds; the default is this host's monotonic clock.
+    :param clock: microseconds since the epoch; the default begins at this host's clock and does not step.
     """
 
-    def __init__(self, clock: Callable[[], int] = lambda: time.monotonic_ns() // 1000) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], int] | None = None) -> None:
+        began = time.time_ns() - time.monotonic_ns()
+        self._clock = clock or (lambda: (began + time.monotonic_ns()) // 1000)
         self._lines: dict[tuple[str, str], _Line] = {}
         self._overrides: dict[str, Override] = {}
         self._lock = threading.Lock()
@@ -118,18 +129,22 @@ class MemoryStore:
 
     def give_back(self, spend: Spend, reading: Reading) -> bool:
         with self._lock:
-            line = self._line(spend.limit, spend.key)
-            done, line.state = give_back(line.state, reading.spent, reading.former, self._clock())
+            line, rule = self._line(spend.limit, spend.key), reading.rule
+            done, state = rule.give_back(
+                line.counted(rule), reading.spent, reading.former, self._clock(), spend.cost
+            )
+            if done:
+                line.keep(rule, state)
             return done
 
     def delay(self, spends: Sequence[Spend], late_us: int) -> None:
         with self._lock:
             now = self._clock()
             for one in spends:
-                line = self._line(one.limit, one.key)
-                line.state = delay(
-                    line.state, now, self.override(one.limit.name).rule or one.limit.rule, late_us
-                )
+                line, rule = self._line(one.limit, one.key), self._rule(one.limit)
+                state = rule.delay(line.counted(rule), now, late_us, one.cost)
+                if state is not None:
+                    line.keep(rule, state)
 
     def withdraw(self, name: str, key: str, id: str) -> bool:
         with self._lock:
@@ -157,11 +172,14 @@ class MemoryStore:
     def _line(self, limit: RateLimit, key: str) -> _Line:
         return self._lines.setdefault((limit.name, key), _Line())
 
+    def _rule(self, limit: RateLimit) -> Algorithm:
+        return self.override(limit.name).rule or limit.rule
+
     def _sweep(self, now: int) -> None:
         if len(self._lines) < self._sweep_at:
             return
         for key, line in list(self._lines.items()):
-            if not line.order and (line.state is None or line.state.tat_us < now):
+            if not line.order and (line.state is None or line.full_at <= now):
                 del self._lines[key]
         self._sweep_at = max(1024, 2 * len(self._lines))
 
@@ -178,25 +196,30 @@ class MemoryStore:
             seen = line.seen.get(id, seen)
             rank = line.rank(id, seen)
             before = line.units * rank // len(line.order) if line.order else 0
-        state = clamped(line.state, now, rule)
-        if write:
-            line.state = state
-        at = _paused(look(state, now, rule, one.cost), override, now, rule)
+        found = line.counted(rule)
+        state = rule.clamped(found, now)
+        if write and (line.state is not found or rule.beyond(found, now)):
+            line.keep(rule, state)
+        pause = override.pause_until_us - now
+        at = _paused(rule.look(state, now, one.cost), pause)
         if not seen:
             max_sleep //= NEWCOMER_SHARE
-        turn = before * rule.emission
-        passes = seen and turn <= PASS_US * rule.ticks_per_us
+        turn = rule.pace_us(before)
+        passes = seen and turn <= PASS_US
         free = -min(FREE_US, max_sleep) if max_sleep else IDLE_US
-        idle = at.idle is None or at.idle >= free * rule.ticks_per_us
-        blocked = at.lag > max_sleep * rule.ticks_per_us or (rank > 0 and not idle and not passes)
-        wait = max(to_us(at.lag + turn, rule), 1)
-        return _Look(one, line, seen, at, rank, rule, bool(blocked), wait if blocked else 0, state)
+        idle = at.idle_us is None or at.idle_us >= free
+        blocked = at.lag_us > max_sleep or (rank > 0 and not idle and not passes)
+        wait = 0
+        if blocked:
+            wait = max(rule.wait_us(state, now, one.cost, before), 1)
+            wait = max(wait, pause + turn) if pause > 0 else wait
+        return _Look(one, line, seen, at, rank, rule, blocked, wait, state)
 
     def _answer(
         self, looks: list[_Look], now: int, ticket: Ticket | None, *, write: bool = True
     ) -> Outcome:
         wait = max(one.wait_us for one in looks)
-        sleep = 0 if wait else max(to_us(max(0, l.at.lag), l.rule) for l in looks)
+        sleep = 0 if wait else max(max(0, one.at.lag_us) for one in looks)
         expires = bool(
             ticket and ticket.expires_in_us is not None and wait > max(ticket.expires_in_us, 0)
         )
@@ -209,14 +232,13 @@ class MemoryStore:
         first_seen = (ticket.first_seen_us or (known if wait else 0)) if ticket else 0
         readings = tuple(
             read(
-                one.spend,
+                one.rule,
                 now,
                 one.former,
-                sleep_us=sleep if write and not wait else None,
+                one.line.state if write and not wait else one.former,
                 wait_us=one.wait_us,
                 rank=one.rank,
                 waiting=len(one.line.order),
-                rule=one.rule,
             )
             for one in looks
         )
@@ -228,7 +250,8 @@ class MemoryStore:
     ) -> None:
         line = one.line
         if not wait:
-            line.state = spend(now, one.at.ahead, one.rule, one.spend.cost, sleep)
+            line.keep(one.rule, one.rule.spend(one.former, now, one.spend.cost, sleep))
+            line.full_at = now + one.rule.reset_us(line.state, now)
         if ticket and places:  # in the line that binds
             deadline = now + min(wait, ticket.horizon_us) + ticket.grace_us
             line.join(ticket.id, one.seen or now, deadline, one.spend.cost)
@@ -236,9 +259,8 @@ class MemoryStore:
             line.leave(ticket.id, one.spend.cost)
 
 
-def _paused(at: Look, override: Override, now: int, rule: Rule) -> Look:
-    pause = (override.pause_until_us - now) * rule.ticks_per_us
-    if pause <= 0:
+def _paused(at: Standing, pause_us: int) -> Standing:
+    if pause_us <= 0:
         return at
-    lag = max(at.lag, pause)
-    return Look(at.ahead, lag, -lag if at.idle is None else min(at.idle, -lag))
+    lag = max(at.lag_us, pause_us)
+    return Standing(lag, -lag if at.idle_us is None else min(at.idle_us, -lag))

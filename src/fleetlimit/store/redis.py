@@ -17,8 +17,10 @@ from typing import Any, TypeAlias
 
 from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
+from fleetlimit.algorithms.base import Algorithm
+from fleetlimit.algorithms.choose import from_wire
 from fleetlimit.errors import StateError, StoreUnavailable
-from fleetlimit.gcra import Rule, State, decide
+from fleetlimit.gcra import Rule, State, clamped
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Verdict, read
 from fleetlimit.store.connection import Connection
@@ -49,9 +51,10 @@ BACK, REJOIN_US = "fleetlimit:back", 1_300_000
 #: What the clients raise: that of a cluster without a node to ask is no `RedisError`.
 _ERRORS = (RedisError, RedisClusterException)
 
-_PER_LIMIT = 9  # integers in a reply for each limit, after four for all
+_PER_LIMIT = 5  # parts of a reply for each limit, after four for all
 _WAITING = 4 + 2  # of the first limit
-_NONE = ("", "0:0:0:0")  # no override, read by the script or (on a Cluster) given
+_NO_OVERRIDE = ":0"
+_NONE = ("", _NO_OVERRIDE)  # read by the script or (on a Cluster) given
 
 
 class RedisStore:
@@ -67,7 +70,7 @@ class RedisStore:
         self._clock = clock
         #: Lines in which others waited when last asked: the cheap script would say "not my case".
         self._busy: set[Arg] = set()
-        self._rules: dict[str, Rule] = {}  # of limits whose own numbers were not in force
+        self._rules: dict[str, Algorithm] = {}  # of limits whose own numbers were not in force
         self._overrides: dict[
             str, tuple[float, str]
         ] = {}  # on a Cluster: read at most once a second
@@ -85,11 +88,11 @@ class RedisStore:
     def give_back(self, spend: Spend, reading: Reading) -> bool:
         if reading.spent is None:
             return False
-        former = reading.former or State(0)
-        args = [reading.spent.tat_us, reading.spent.tat_ticks]
-        args += [former.tat_us, former.tat_ticks, former.ahead_us]
+        rule = reading.rule
+        states = rule.write_state(reading.spent), rule.write_state(reading.former)
+        args = [self.now(), rule.wire, spend.cost, *states]
         state = state_key(spend.limit.name, spend.key)
-        return bool(self.run("give_back", [state], [self.now(), *args]))
+        return bool(self.run("give_back", [state], args, rule.wire[0]))
 
     def delay(self, spends: Sequence[Spend], late_us: int) -> None:
         together = [[one] for one in spends] if self.is_cluster else [spends]
@@ -99,8 +102,8 @@ class RedisStore:
             for one in group:
                 every = self.keys_of(state_key(one.limit.name, one.key))
                 keys += (every[0], every[-1])
-                args += (*_encoded_rule(one.limit), self.given_override(one.limit.name))
-            self.run("delay", keys, args)
+                args += (one.limit.rule.wire, one.cost, self.given_override(one.limit.name))
+            self.run("delay", keys, args, self._letters(group))
 
     def withdraw(self, name: str, key: str, id: str, *, only_parked: bool = False) -> bool:
         keys = self.keys_of(state_key(name, key))[:5]
@@ -123,15 +126,15 @@ class RedisStore:
 
     def override(self, name: str) -> Override:
         try:
-            emission, ticks, capacity, until = map(int, self._stored_override(name).split(":"))
+            wire, _, until = self._stored_override(name).rpartition(":")
+            return Override(from_wire(wire) if wire else None, int(until))
         except ValueError as error:
             raise StateError(f"foreign data at {override_key(name)}") from error
-        return Override(Rule(emission, ticks, capacity) if emission else None, until)
 
     def set_override(self, name: str, override: Override) -> None:
-        key, rule = override_key(name), override.rule or Rule(0, 0, 0)
+        key, wire = override_key(name), override.rule.wire if override.rule else ""
         self._overrides.pop(name, None)
-        value = f"{rule.emission}:{rule.ticks_per_us}:{rule.capacity}:{override.pause_until_us}"
+        value = f"{wire}:{override.pause_until_us}"
         with translated([key]):
             if override.rule:
                 self.connection.client.set(key, value)
@@ -153,7 +156,7 @@ class RedisStore:
         number, now = self.run("beat", [PROCESSES], args)
         return number, now
 
-    def rule_of(self, limit: RateLimit) -> Rule:
+    def rule_of(self, limit: RateLimit) -> Algorithm:
         """The numbers that were in force for a limit when last asked."""
         return self._rules.get(limit.name, limit.rule)
 
@@ -178,11 +181,15 @@ class RedisStore:
         """What scripts take as the time: '' for the server's own."""
         return "" if self._clock is None else self._clock()
 
-    def run(self, name: str, keys: Sequence[str | bytes], args: Sequence[Arg]) -> Any:
-        """Run a script; the client's errors become ours."""
+    def run(
+        self, name: str, keys: Sequence[str | bytes], args: Sequence[Arg], letters: str = "cfgl"
+    ) -> Any:
+        """Run a script, with the algorithms of these letters; the client's errors become ours."""
         try:
-            return script(name)(self.connection, keys, args)
+            return script(name, letters)(self.connection, keys, args)
         except _ERRORS as error:
+            if "FLEETLIMIT_LOAD" in str(error):  # nothing was spent
+                return self.run(name, keys, args)
             raise _ours(error, keys) from error
 
     def given_override(self, name: str, *, fresh: bool = False) -> str:
@@ -199,30 +206,33 @@ class RedisStore:
     def _stored_override(self, name: str) -> str:
         with translated([override_key(name)]):
             stored = self.connection.client.get(override_key(name))
-        return text(stored) if stored else "0:0:0:0"
+        return text(stored) if stored else _NO_OVERRIDE
 
     def _try(self, one: Spend, ticket: Ticket | None) -> Outcome | None:
         """The cheap script, where the last answer of the full one was no denial; None: it is a case
         for the full one."""
         rule = one.limit.rule
+        if not isinstance(rule, Rule) or rule.ticks_per_us != 1 or one.cost > one.limit.burst:
+            return None
         keys = _encoded_keys(one.limit.name, one.key, self.is_cluster)
         newcomer = not ticket or not (ticket.first_seen_us or ticket.copy)
         given = self.given_override(one.limit.name)
-        if not newcomer or rule.ticks_per_us != 1 or keys[0] in self._busy or given not in _NONE:
+        if not newcomer or keys[0] in self._busy or given not in _NONE:
             return None
-        emission, _, capacity = _encoded_rule(one.limit)
-        args = (self.now(), emission, capacity, one.cost, b"1" if ticket else b"0")
+        args = (self.now(), *_encoded_rule(rule), one.cost, b"1" if ticket else b"0")
         admitted, *found = self.run("try", (keys[0], keys[-1]), args)
         if not found:
             return None
         self._rules.pop(one.limit.name, None)
         now, tat = found
-        former = State(tat) if tat else None
-        wait = 0 if admitted else decide(former, now, rule, one.cost).wait_us
-        return Outcome(
-            Verdict(admitted), wait, 0, 0, now,
-            lambda: (read(one, now, former, sleep_us=None if wait else 0, wait_us=wait),),
-        )  # fmt: skip
+        former = clamped(State(tat), now, rule) if tat else None
+        wait = 0 if admitted else rule.decide(former, now, one.cost).wait_us
+
+        def readings() -> tuple[Reading, ...]:
+            spent = former if wait else rule.spend(former, now, one.cost, 0)
+            return (read(rule, now, former, spent, wait_us=wait),)
+
+        return Outcome(Verdict(admitted), wait, 0, 0, now, readings)
 
     def _remember(self, state: Arg, *, busy: bool) -> None:
         if not busy:
@@ -238,13 +248,12 @@ class RedisStore:
         cluster = self.is_cluster
         for one in spends:
             keys += _encoded_keys(one.limit.name, one.key, cluster)
-            args += _encoded_rule(one.limit)
-            args += (one.cost, self.given_override(one.limit.name))
+            args += (one.limit.rule.wire, one.cost, self.given_override(one.limit.name))
         if ticket and ticket.message and not cluster:
             keys.append(rooms_key(ticket.broker))  # on a Cluster it lies in another slot: see below
         if ticket:
             args += _ticket_args(ticket)
-        reply = self.run("acquire", keys, args)
+        reply = self.run("acquire", keys, args, self._letters(spends))
         self._note_rules(reply, spends)
         outcome = _outcome(reply, spends, look_only)
         self._remember(keys[0], busy=not outcome.admitted or reply[_WAITING] > 0)
@@ -257,14 +266,20 @@ class RedisStore:
                 self.connection.client.zadd(index, {keys[0]: visit}, lt=True)
         return outcome
 
-    def _note_rules(self, reply: list[int], spends: Sequence[Spend]) -> None:
-        for n, one in enumerate(spends):
-            at = 4 + _PER_LIMIT * n
-            rule = Rule(*reply[at + _PER_LIMIT - 3 : at + _PER_LIMIT])
+    def _note_rules(self, reply: list[Any], spends: Sequence[Spend]) -> None:
+        for one, wire in zip(spends, reply[3 + _PER_LIMIT :: _PER_LIMIT], strict=True):
+            rule = from_wire(text(wire))
             if rule != one.limit.rule:
                 self._rules[one.limit.name] = rule
             else:
                 self._rules.pop(one.limit.name, None)
+
+    def _letters(self, spends: Sequence[Spend]) -> str:
+        """What a script must know for these limits: all, where one of them has an override."""
+        own = {one.limit.rule.wire[0] for one in spends}
+        if any(one.limit.name in self._rules for one in spends):
+            return "cfgl"
+        return "".join(sorted(own))
 
     def _one_by_one(self, spends: Sequence[Spend], ticket: Ticket | None) -> Outcome:
         """Where keys live in different slots: one after the other, and what was taken is given
@@ -323,9 +338,8 @@ def _encoded_keys(name: str, key: str, cluster: bool) -> tuple[bytes, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _encoded_rule(limit: RateLimit) -> tuple[bytes, ...]:
-    rule = limit.rule
-    return tuple(b"%d" % one for one in (rule.emission, rule.ticks_per_us, rule.capacity))
+def _encoded_rule(rule: Rule) -> tuple[bytes, ...]:
+    return b"%d" % rule.emission, b"%d" % rule.capacity
 
 
 def _ticket_args(ticket: Ticket) -> list[Arg]:
@@ -338,7 +352,7 @@ def _ticket_args(ticket: Ticket) -> list[Arg]:
     return [ticket.id, ticket.first_seen_us, ticket.copy, message, numbers]
 
 
-def _outcome(reply: list[int], spends: Sequence[Spend], look_only: bool) -> Outcome:
+def _outcome(reply: list[Any], spends: Sequence[Spend], look_only: bool) -> Outcome:
     verdict, (pause, now, first_seen) = Verdict(reply[0]), reply[1:4]
     admitted = verdict is Verdict.ADMITTED
     sleep = pause if admitted and not look_only else 0
@@ -348,21 +362,16 @@ def _outcome(reply: list[int], spends: Sequence[Spend], look_only: bool) -> Outc
     )  # fmt: skip
 
 
-def _readings(reply: list[int], spends: Sequence[Spend], sleep: int | None) -> tuple[Reading, ...]:
-    rows = (reply[at : at + _PER_LIMIT] for at in range(4, len(reply), _PER_LIMIT))
-    return tuple(
-        read(
-            one,
-            reply[2],
-            State(tat, ticks, ahead) if tat else None,
-            sleep_us=sleep,
-            wait_us=wait,
-            rank=rank,
-            waiting=waiting,
-            rule=Rule(*rule),
-        )
-        for one, (wait, rank, waiting, tat, ticks, ahead, *rule) in zip(spends, rows, strict=True)
-    )
+def _readings(reply: list[Any], spends: Sequence[Spend], sleep: int | None) -> tuple[Reading, ...]:
+    now, found = reply[2], []
+    for n, one in enumerate(spends):
+        at = 4 + _PER_LIMIT * n
+        wait, rank, waiting, state, wire = reply[at : at + _PER_LIMIT]
+        rule = from_wire(text(wire))
+        former = rule.read_state(text(state))
+        spent = former if sleep is None else rule.spend(former, now, one.cost, sleep)
+        found.append(read(rule, now, former, spent, wait_us=wait, rank=rank, waiting=waiting))
+    return tuple(found)
 
 
 def _merged(outcomes: list[Outcome]) -> Outcome:

@@ -1,6 +1,7 @@
 """The Lua scripts: found, joined with their preludes, run by their digest; a typed face for each.
 
-A script begins with `--@ name name`: the files it needs before it. The scripts lie in `lua/` at the
+A script begins with `--@ name name`: the files it needs before it; `*` stands for the algorithms that are asked
+for, so that a limit pays for its own only. The scripts lie in `lua/` at the
 top of the repository and in `fleetlimit/lua/` inside the wheel.
 """
 
@@ -18,6 +19,14 @@ from fleetlimit.store.connection import Connection
 
 __all__ = ["Script", "script"]
 
+#: The file of an algorithm, by the letter of its rules.
+_ALGORITHMS = {
+    "c": "sliding_counter",
+    "f": "fixed_window",
+    "g": "gcra",
+    "l": "sliding_log",
+}
+
 
 def _folder() -> Path:
     here = Path(__file__).resolve().parent.parent
@@ -28,9 +37,9 @@ def _folder() -> Path:
 class Script:
     """One script. Only NOSCRIPT is replayed: the server then certainly did not run it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, letters: str) -> None:
         self.name = name
-        self.text = _assembled(name)
+        self.text = _assembled(name, letters)
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def __call__(
@@ -45,15 +54,18 @@ class Script:
             return connection.call("EVAL", self.text, len(keys), *keys, *args)
 
 
-def _assembled(name: str) -> str:
+def _assembled(name: str, letters: str) -> str:
     text = (_folder() / f"{name}.lua").read_text()
     first, _, _ = text.partition("\n")
     if not first.startswith("--@"):
         return text
-    return "\n".join([*(_assembled(part) for part in first[3:].split()), text])
+    needed: list[str] = []
+    for part in first[3:].split():
+        needed += [_ALGORITHMS[letter] for letter in sorted(letters)] if part == "*" else [part]
+    return "\n".join([*(_assembled(part, letters) for part in needed), text])
 
 
 @cache
-def script(name: str) -> Script:
-    """The script `lua/<name>.lua`, read once per process."""
-    return Script(name)
+def script(name: str, letters: str = "cfgl") -> Script:
+    """The script `lua/<name>.lua` for rules with these letters, read once per process."""
+    return Script(name, letters)

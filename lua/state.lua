@@ -1,0 +1,118 @@
+-- Prelude of the other scripts: the clock, rules, and the stored state of a line.
+--
+-- Rule, a text: a letter for the algorithm and its numbers, parted by commas (`wire` in
+-- src/fleetlimit/algorithms). Override, one string per limit: "<rule or nothing>:<pause_until_us>".
+-- State, one string per line:
+--   "<tat_us>"                                                  gcra, when there is no more to say
+--   "<letter>:<units>:<full_at_us>:<numbers of the algorithm>"  g, f and c
+--   'l', 8 doubles (units, full_at_us, head, live, newest_us, shift_us, ahead_us, size), then the ring of
+--   a log: 8 bytes for each unit
+-- units: the sum of the costs waiting in the line (0: nobody waits, the line is not looked at);
+-- full_at_us: when nothing is remembered any more (0: nothing is).
+-- Numbers are doubles and tostring() keeps 14 digits: times are written with %.0f.
+
+local SLACK_MS = 60000 -- an injected clock does not move with the server's expiry
+local HEADER = 65      -- bytes before a log's ring
+local ALGORITHMS = {}  -- by letter; filled by gcra.lua, fixed_window.lua, ...
+
+-- now_us from the server's clock, or the injected one; and the slack for a TTL
+local function clock(injected)
+  if injected ~= '' then return tonumber(injected), SLACK_MS end
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2], 0
+end
+
+local function text(number) return string.format('%.0f', number) end
+
+local function joined(numbers)
+  local texts = {}
+  for i, number in ipairs(numbers) do texts[i] = text(number) end
+  return table.concat(texts, ':')
+end
+
+local function numbers_of(value)
+  local found = {}
+  for number in string.gmatch(value, '[^,:]+') do found[#found + 1] = tonumber(number) end
+  return found
+end
+
+-- the algorithm of a rule, and its numbers; before anything is written, for it may not have been loaded
+local function rule_of(value)
+  if not ALGORITHMS[string.sub(value, 1, 1)] then error('FLEETLIMIT_LOAD an override counts in another way') end
+  return ALGORITHMS[string.sub(value, 1, 1)], numbers_of(string.sub(value, 3))
+end
+
+-- the rule in force (the caller's, or an override's) and how long a pause lasts, microseconds
+local function in_force(key, given, now, rule)
+  local value = given ~= '' and given or redis.call('GET', key)
+  if not value then return rule, 0 end
+  local other, pause = string.match(value, '^([a-z,%d%-]*):(%d+)$')
+  if not other then error('FLEETLIMIT not an override at key ' .. key) end
+  return other ~= '' and other or rule, math.max(pause - now, 0)
+end
+
+-- s: key, units, full_at; and kind (a letter) and n (the algorithm's numbers) if anything is remembered
+local function load(key)
+  local s = { key = key, units = 0, full_at = 0 }
+  local value = redis.call('GETRANGE', key, 0, HEADER - 1)
+  if value == '' and redis.call('EXISTS', key) == 0 then return s end
+  local kind = string.sub(value, 1, 1)
+  if string.find(value, '^%d+$') then
+    kind, s.n = 'g', { tonumber(value), 0, 0 }
+    s.full_at = s.n[1]
+  elseif kind == 'l' and #value == HEADER then
+    s.n = { struct.unpack('>dddddddd', value, 2) }
+    s.units, s.full_at = table.remove(s.n, 1), table.remove(s.n, 1)
+  elseif string.find(value, '^[gfc]:%d+:%d+:[%d:%-]+$') then
+    s.n = numbers_of(string.sub(value, 3))
+    s.units, s.full_at = table.remove(s.n, 1), table.remove(s.n, 1)
+    if kind == 'g' then table.insert(s.n, 1, s.full_at) end
+  else
+    error('FLEETLIMIT not a state at key ' .. key)
+  end
+  s.kind = kind
+  if s.full_at == 0 then s.n = nil end
+  return s
+end
+
+-- what was counted in another way says nothing; whether there was something
+local function known_as(s, rule)
+  local kind, other = string.sub(rule, 1, 1), s.n ~= nil
+  if s.kind == kind then return false end
+  s.kind, s.n, s.full_at = kind, nil, 0
+  return other
+end
+
+-- ttl_ms 0: for ever (somebody is parked); nil: as before
+local function save(s, ttl_ms)
+  if s.n and s.kind == 'l' then
+    redis.call('SETRANGE', s.key, 0, 'l' .. struct.pack('>dddddddd', s.units, s.full_at, unpack(s.n, 1, 6)))
+    if ttl_ms == 0 then redis.call('PERSIST', s.key)
+    elseif ttl_ms then redis.call('PEXPIRE', s.key, text(ttl_ms)) end
+    return
+  end
+  local value = 'g:' .. text(s.units) .. ':0:0:0'
+  if s.n and s.kind == 'g' then
+    value = text(s.n[1])
+    if s.units + s.n[2] + s.n[3] > 0 then
+      value = string.format('g:%.0f:%.0f:%.0f:%.0f', s.units, s.n[1], s.n[2], s.n[3])
+    end
+  elseif s.n then
+    value = string.format('%s:%.0f:%.0f:%s', s.kind, s.units, s.full_at, joined(s.n))
+  end
+  if ttl_ms == 0 then redis.call('SET', s.key, value)
+  elseif ttl_ms then redis.call('SET', s.key, value, 'PX', text(ttl_ms))
+  else redis.call('SET', s.key, value, 'KEEPTTL') end
+end
+
+-- how long a state with nobody in its line says something, milliseconds
+local function life(s, now, slack)
+  return math.max(math.ceil((s.full_at - now) / 1000) + slack, 1)
+end
+
+-- another state for those who wait or not: while somebody does, its expiry is the line's
+local function moved(s, now, slack)
+  if s.units > 0 then save(s)
+  elseif s.n then save(s, life(s, now, slack) + 1)
+  else redis.call('DEL', s.key) end
+end

@@ -1,0 +1,129 @@
+"""What an algorithm must answer, so that stores, the line and outages work with any of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fleetlimit.gcra import Rule
+
+__all__ = ["Algorithm", "Standing", "Verdict"]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where one request stands, before anything is decided.
+
+    `lag_us`: when its units exist (0 or less: now). `idle_us`: for how long they have stood ready and
+    unused (negative: they will exist in so long); None when nothing is remembered.
+    """
+
+    lag_us: int
+    idle_us: int | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer for one limit. `state` is what to store."""
+
+    admitted: bool
+    wait_us: int
+    sleep_us: int
+    remaining: int
+    reset_us: int
+    state: Any
+
+
+class Algorithm(ABC):
+    """One limit's numbers, and how it counts with them. Immutable.
+
+    A *state* is what is stored for one key: None when nothing is remembered, else an immutable value of the
+    algorithm's own (`SlidingLog` shares one ring between its states). `clamped`, `beyond`,
+    `delay`, `give_back` and `decide` take any stored state, all others what `clamped` gave for the same `now_us`.
+    """
+
+    @property
+    @abstractmethod
+    def wire(self) -> str:
+        """The numbers as the scripts take them: a letter and whole numbers, parted by commas."""
+
+    @abstractmethod
+    def clamped(self, state: Any, now_us: int) -> Any:
+        """The state as far as it still says something at `now_us`, and no further ahead than an honest one
+        can be: a clock that stepped back, or a limit that was raised, makes nobody wait for long."""
+
+    @abstractmethod
+    def beyond(self, state: Any, now_us: int) -> bool:
+        """Whether a stored state is further ahead than an honest one can be: then what `clamped` makes of it
+        must be stored even by a denial, else the wait would move along with the clock."""
+
+    @abstractmethod
+    def look(self, state: Any, now_us: int, cost: int) -> Standing:
+        """Where a request of `cost` stands."""
+
+    @abstractmethod
+    def wait_us(self, state: Any, now_us: int, cost: int, before: int) -> int:
+        """When the turn of `cost` units comes if `before` units go first: exact for `before` 0, and for
+        more as good as is known now (their check at the turn keeps it right)."""
+
+    @abstractmethod
+    def pace_us(self, units: int) -> int:
+        """How long so many units take at the limit's even rate."""
+
+    @abstractmethod
+    def spend(self, state: Any, now_us: int, cost: int, sleep_us: int) -> Any:
+        """The state after `cost` units start at `now_us + sleep_us`."""
+
+    @abstractmethod
+    def delay(self, state: Any, now_us: int, late_us: int, cost: int) -> Any:
+        """The state after a start that came `late_us` after its unit, at `now_us`."""
+
+    @abstractmethod
+    def give_back(
+        self, stored: Any, spent: Any, former: Any, now_us: int, cost: int
+    ) -> tuple[bool, Any]:
+        """Undo an admission that found `former` and left `spent`, where that lets nobody in too early:
+        whether it was undone, and the state to store."""
+
+    @abstractmethod
+    def remaining(self, state: Any, now_us: int) -> int:
+        """Units that may start at this instant."""
+
+    @abstractmethod
+    def reset_us(self, state: Any, now_us: int) -> int:
+        """Until nothing is remembered."""
+
+    @abstractmethod
+    def part(self, number: int, slack: float) -> Rule:
+        """The evenly spaced rule of one of `number` processes that have no store to ask, together a little
+        slower (`slack`, from 1) than this limit."""
+
+    @abstractmethod
+    def read_state(self, text: str) -> Any:
+        """A state from a script's reply (see `wire`); '' is None."""
+
+    @abstractmethod
+    def write_state(self, state: Any) -> str:
+        """The same for `give_back`."""
+
+    def decide(self, state: Any, now_us: int, cost: int = 1, *, max_sleep_us: int = 0) -> Verdict:
+        """Admit `cost` units now, or after a sleep of at most `max_sleep_us`, or deny.
+
+        :param state: what the store holds, or None.
+        :param now_us: the store's clock, microseconds.
+        """
+        state = self.clamped(state, now_us)
+        wait_us = max(0, self.look(state, now_us, cost).lag_us)
+        admitted = wait_us <= max_sleep_us
+        if admitted:
+            state = self.spend(state, now_us, cost, wait_us)
+        return Verdict(
+            admitted=admitted,
+            wait_us=0 if admitted else wait_us,
+            sleep_us=wait_us if admitted else 0,
+            remaining=self.remaining(state, now_us),
+            reset_us=self.reset_us(state, now_us),
+            state=state,
+        )

@@ -1,0 +1,161 @@
+"""Fixed windows: at most `limit` units in each window of a calendar grid; then the count starts anew.
+
+How most partners count ("1,000 a day, reset at midnight"). Its bound is for the grid's own windows; one that lies
+across a boundary may hold `2 * limit`. The last `guard_us` of each window admit nothing, so that no call
+is counted in one window here and arrives in the next. Invariants (tests in `tests/core/test_windows.py`):
+
+1. At most `limit` units in each window of the grid. `test_fixed_window_bound`
+2. The wait is enough and no more. `test_wait_is_enough_and_no_more`
+3. A denial changes nothing. `test_denial_changes_nothing`
+4. A clock that steps makes nobody wait beyond the next window. `test_wait_is_bounded_whatever_is_stored`
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fleetlimit.algorithms.base import Algorithm, Standing
+from fleetlimit.gcra import Rule
+
+__all__ = ["Counted", "FixedWindow", "Grid"]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Windows of `per_us`, number `n` beginning at local time `n * per_us + offset_us`; the local time is
+    `utc_us` ahead of UTC until `change_us` (0: it does not change), and `later_us` from then on."""
+
+    per_us: int
+    offset_us: int = 0
+    utc_us: int = 0
+    change_us: int = 0
+    later_us: int = 0
+
+    def number(self, now_us: int) -> int:
+        """The window at an instant. An hour that the clocks show twice belongs to one window."""
+        later = self.change_us and now_us >= self.change_us
+        ahead = self.later_us if later else self.utc_us
+        return (now_us + ahead - self.offset_us) // self.per_us
+
+    def start(self, number: int) -> int:
+        """When a window begins."""
+        local = number * self.per_us + self.offset_us
+        if not self.change_us or local - self.utc_us < self.change_us:
+            return local - self.utc_us
+        return max(self.change_us, local - self.later_us)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Units spent in the window that began at an instant (so that it means something to another grid)."""
+
+    start_us: int
+    used: int
+
+
+@dataclass(frozen=True)
+class FixedWindow(Algorithm):
+    """`limit` units per window of `grid`; none in its last `guard_us`."""
+
+    limit: int
+    guard_us: int
+    grid: Grid
+
+    @property
+    def wire(self) -> str:
+        grid = self.grid
+        numbers = (grid.per_us, grid.offset_us, grid.utc_us, grid.change_us, grid.later_us)
+        return ",".join(map(str, ("f", self.limit, self.guard_us, *numbers)))
+
+    def clamped(self, state: Counted | None, now_us: int) -> Counted | None:
+        number = self.grid.number(now_us)
+        if state is None or self.grid.number(state.start_us) < number:
+            return None
+        return self._counted(number, state.used) if self.beyond(state, now_us) else state
+
+    def beyond(self, state: Counted | None, now_us: int) -> bool:
+        # One ahead is a start that was booked ahead; more is a clock that stepped back.
+        return state is not None and self.grid.number(state.start_us) > self.grid.number(now_us) + 1
+
+    def look(self, state: Counted | None, now_us: int, cost: int) -> Standing:
+        number, start = self._place(state, now_us, cost, 0)
+        if start > now_us:
+            return Standing(start - now_us, now_us - start)
+        used = state.used if state else 0
+        # A unit is due, for the sake of those in line, when an even pace would come to it.
+        return Standing(0, now_us - self.grid.start(number) - self.pace_us(used))
+
+    def wait_us(self, state: Counted | None, now_us: int, cost: int, before: int) -> int:
+        return self._place(state, now_us, cost, before)[1] - now_us
+
+    def pace_us(self, units: int) -> int:
+        return units * -(-self.grid.per_us // self.limit)
+
+    def spend(self, state: Counted | None, now_us: int, cost: int, sleep_us: int) -> Counted:
+        return self._added(state, self._open(now_us + sleep_us), cost)
+
+    def delay(self, state: Counted | None, now_us: int, late_us: int, cost: int) -> Counted | None:
+        number = self.grid.number(now_us)
+        if self.grid.number(now_us - late_us) == number:
+            return state  # it started in the window it was counted in
+        return self._added(self.clamped(state, now_us), number, cost)
+
+    def give_back(
+        self,
+        stored: Counted | None,
+        spent: Counted | None,
+        former: Counted | None,
+        now_us: int,
+        cost: int,
+    ) -> tuple[bool, Counted | None]:
+        if not stored or not spent or stored.start_us != spent.start_us:
+            return False, stored
+        return True, replace(stored, used=max(0, stored.used - cost))
+
+    def remaining(self, state: Counted | None, now_us: int) -> int:
+        number = self.grid.number(now_us)
+        if self._open(now_us) > number:
+            return 0
+        if state is None:
+            return self.limit
+        return max(0, self.limit - state.used) if self.grid.number(state.start_us) == number else 0
+
+    def reset_us(self, state: Counted | None, now_us: int) -> int:
+        if not state or not state.used:
+            return 0
+        return self.grid.start(self.grid.number(state.start_us) + 1) - now_us
+
+    def part(self, number: int, slack: float) -> Rule:
+        emission = round(self.pace_us(1) * number * slack)
+        return Rule(emission, 1, emission)
+
+    def read_state(self, text: str) -> Counted | None:
+        return Counted(*map(int, text.split(":"))) if text else None
+
+    def write_state(self, state: Counted | None) -> str:
+        return f"{state.start_us}:{state.used}" if state else ""
+
+    def _counted(self, number: int, used: int) -> Counted:
+        return Counted(self.grid.start(number), used)
+
+    def _added(self, state: Counted | None, number: int, cost: int) -> Counted:
+        """So many more in a window, or in the later one that is counted already."""
+        if state and (later := self.grid.number(state.start_us)) >= number:
+            return self._counted(later, state.used + cost)
+        return self._counted(number, cost)
+
+    def _open(self, at_us: int) -> int:
+        """The window that takes a start at an instant: the next one during the guard."""
+        number = self.grid.number(at_us)
+        return number + (at_us >= self.grid.start(number + 1) - self.guard_us)
+
+    def _place(self, state: Counted | None, now_us: int, cost: int, before: int) -> tuple[int, int]:
+        """The window in which `cost` units after `before` others find room, and when it begins (or now)."""
+        number = self._open(now_us)
+        used = before
+        if state and (later := self.grid.number(state.start_us)) >= number:
+            number, used = later, state.used + before
+        if used + cost > self.limit:
+            full = max(0, used - self.limit)  # units that go into later windows
+            number += 1 + full // self.limit + (full % self.limit + cost > self.limit)
+        return number, max(now_us, self.grid.start(number))

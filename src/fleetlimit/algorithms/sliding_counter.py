@@ -1,0 +1,165 @@
+"""Sliding counter: two windows of a grid, the former one weighted by how much of it still overlaps.
+
+What a CDN or a gateway counts where a log would be too big: `previous * (1 - share of this window gone) +
+current`. It takes the former window for evenly filled; if all of it came at its end, a window across the boundary
+holds up to `2 * limit - 1`. Invariants (tests in `tests/core/test_windows.py`):
+
+1. At most `limit` units in each window of the grid, and `2 * limit - 1` in any. `test_sliding_counter_bound`
+2. The wait is enough and no more. `test_wait_is_enough_and_no_more`
+3. A denial changes nothing. `test_denial_changes_nothing`
+4. A clock that steps makes nobody wait beyond two windows. `test_wait_is_bounded_whatever_is_stored`
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fleetlimit.algorithms.base import Algorithm, Standing
+from fleetlimit.gcra import Rule
+
+__all__ = ["Pair", "SlidingCounter"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Units spent in the window that began at an instant (so that it means something to another grid), and
+    in the one before."""
+
+    start_us: int
+    current: int
+    previous: int = 0
+
+
+@dataclass(frozen=True)
+class SlidingCounter(Algorithm):
+    """`limit` units per `per` ticks of `tick_us` microseconds, so coarse that `limit * per` is exact in the
+    scripts; windows begin at multiples of `per`, plus `offset_us`. None start in the last `guard` ticks."""
+
+    limit: int
+    per: int
+    guard: int
+    tick_us: int
+    offset_us: int
+
+    @property
+    def wire(self) -> str:
+        return f"c,{self.limit},{self.per},{self.guard},{self.tick_us},{self.offset_us}"
+
+    def clamped(self, state: Pair | None, now_us: int) -> Pair | None:
+        number = self._number(now_us)
+        if state is None or self._number(state.start_us) < number - 1:
+            return None
+        if self.beyond(state, now_us):
+            return replace(state, start_us=self._start(number))
+        return self._rolled(state, max(number, self._number(state.start_us)))
+
+    def beyond(self, state: Pair | None, now_us: int) -> bool:
+        # One ahead is a start that was booked ahead; more is a clock that stepped back.
+        return state is not None and self._number(state.start_us) > self._number(now_us) + 1
+
+    def look(self, state: Pair | None, now_us: int, cost: int) -> Standing:
+        at, ready = self._place(state, now_us, cost, 0)
+        return Standing(at - now_us, now_us - (at if at > now_us else ready))
+
+    def wait_us(self, state: Pair | None, now_us: int, cost: int, before: int) -> int:
+        return self._place(state, now_us, cost, before)[0] - now_us
+
+    def pace_us(self, units: int) -> int:
+        return units * -(-self.per * self.tick_us // self.limit)
+
+    def spend(self, state: Pair | None, now_us: int, cost: int, sleep_us: int) -> Pair:
+        pair = self._from(state, self._open(now_us + sleep_us))
+        return replace(pair, current=pair.current + cost)
+
+    def delay(self, state: Pair | None, now_us: int, late_us: int, cost: int) -> Pair | None:
+        number = self._number(now_us)
+        if self._number(now_us - late_us) == number:
+            return state
+        pair = self._from(self.clamped(state, now_us), number)
+        return replace(pair, current=pair.current + cost)
+
+    def give_back(
+        self, stored: Pair | None, spent: Pair | None, former: Pair | None, now_us: int, cost: int
+    ) -> tuple[bool, Pair | None]:
+        if not stored or not spent:
+            return False, stored
+        later = self._number(stored.start_us) - self._number(spent.start_us)
+        if later == 0:
+            return True, replace(stored, current=max(0, stored.current - cost))
+        if later == 1:
+            return True, replace(stored, previous=max(0, stored.previous - cost))
+        return False, stored
+
+    def remaining(self, state: Pair | None, now_us: int) -> int:
+        number = self._number(now_us)
+        if self._open(now_us) > number or (state and self._number(state.start_us) > number):
+            return 0
+        if state is None:
+            return self.limit
+        gone = (now_us - self._start(number)) // self.tick_us
+        weighted = -(-state.previous * (self.per - gone) // self.per)
+        return max(0, self.limit - state.current - weighted)
+
+    def reset_us(self, state: Pair | None, now_us: int) -> int:
+        if not state or not state.current + state.previous:
+            return 0
+        return self._start(self._number(state.start_us) + (2 if state.current else 1)) - now_us
+
+    def part(self, number: int, slack: float) -> Rule:
+        emission = round(self.pace_us(1) * number * slack)
+        return Rule(emission, 1, emission)
+
+    def read_state(self, text: str) -> Pair | None:
+        return Pair(*map(int, text.split(":"))) if text else None
+
+    def write_state(self, state: Pair | None) -> str:
+        return f"{state.start_us}:{state.current}:{state.previous}" if state else ""
+
+    def _number(self, at_us: int) -> int:
+        return (at_us - self.offset_us) // (self.per * self.tick_us)
+
+    def _start(self, number: int) -> int:
+        return number * self.per * self.tick_us + self.offset_us
+
+    def _open(self, at_us: int) -> int:
+        """The window that takes a start at an instant: the next one during the guard."""
+        number = self._number(at_us)
+        return number + (at_us >= self._start(number + 1) - self.guard * self.tick_us)
+
+    def _rolled(self, pair: Pair, number: int) -> Pair:
+        """The same from a window on, its own or a later one."""
+        later = number - self._number(pair.start_us)
+        if later == 0:
+            return replace(pair, start_us=self._start(number))
+        return Pair(self._start(number), 0, pair.current if later == 1 else 0)
+
+    def _from(self, state: Pair | None, number: int) -> Pair:
+        """What is counted from a window on, or from the later one that is counted already."""
+        if state is None:
+            return Pair(self._start(number), 0)
+        return self._rolled(state, max(number, self._number(state.start_us)))
+
+    def _place(self, state: Pair | None, now_us: int, cost: int, before: int) -> tuple[int, int]:
+        """When `cost` units after `before` others may start, at `now_us` or later, and since when."""
+        pair = self._from(state, self._open(now_us))
+        full = pair.current + before + cost - self.limit
+        if before and full > 0:
+            # Others fill this window, and whole ones after it.
+            here = min(self.limit, pair.current + before)
+            skipped, before = divmod(pair.current + before - here, self.limit)
+            former = self.limit if skipped else here
+            pair = Pair(self._start(self._number(pair.start_us) + 1 + skipped), 0, former)
+        for _ in range(3):  # here, or where this window has become the former one, or forgotten
+            ready = pair.start_us + self._gone(pair, before + cost) * self.tick_us
+            at, number = max(now_us, ready), self._number(pair.start_us)
+            if pair.current + before + cost <= self.limit and self._open(at) == number:
+                break
+            pair, before = self._rolled(pair, number + 1), 0
+        return at, ready
+
+    def _gone(self, pair: Pair, units: int) -> int:
+        """How much of a window must be gone for `units` more, ticks."""
+        room = self.limit - pair.current - units
+        if room < 0 or pair.previous <= room:
+            return 0
+        return self.per - room * self.per // pair.previous
