@@ -36,11 +36,13 @@ end
 local function place(s, r, now, cost, before)
   local n = from(r, s.n, open_at(r, now))
   if before > 0 and n[2] + before + cost > r[1] then
-    local left = math.max(0, n[2] + before - r[1])
-    local skipped = math.floor(left / r[1])
-    n = { start_of(r, number_at(r, n[1]) + 1 + skipped), 0,
-      skipped > 0 and r[1] or math.min(r[1], n[2] + before) }
-    before = left % r[1]
+    -- the others fill this window, and whole ones after it
+    local each = math.max(1, math.min(r[1] - 1, math.floor(r[1] * r[2] / (r[2] + r[3]))))
+    local here = math.min(before, math.max(0, r[1] - (n[3] > 0 and 1 or 0) - n[2]))
+    local skipped = math.floor((before - here) / each)
+    local later = 1 + skipped * (r[1] == 1 and 2 or 1)
+    before = (before - here) % each
+    n = { start_of(r, number_at(r, n[1]) + later), 0, skipped > 0 and each or n[2] + here }
   end
   local at, ready
   for _ = 1, 3 do

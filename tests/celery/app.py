@@ -12,6 +12,7 @@ import redis
 from celery import Celery, Task, chain, shared_task, signals
 
 from fleetlimit import RateLimit, RateLimitedTask, rate_limited, task_throttled
+from fleetlimit.limit import ALGORITHMS
 
 BROKER = os.environ["TEST_BROKER"]
 REDIS = os.environ["TEST_REDIS"]
@@ -61,7 +62,7 @@ def limited(limit: int, per: float = 1, **options: Any) -> Any:
     """A limit of its own for every run. The margin is wide: a busy machine's jitter is not the
     subject here (the benchmark and the demo keep the default)."""
     options = {"margin": 0.1, **options}
-    name = f"api-{limit}-{per}-{options.get('burst', 1)}"
+    name = f"api-{limit}-{per}-{options.get('burst', 1)}{options.get('algorithm', '')}"
     return rate_limited(name, limit, per, key="{run}", **options)
 
 
@@ -91,6 +92,18 @@ def half(run: str, n: int = 0) -> int:
 def fifty(run: str, n: int = 0) -> int:
     record(run, n=n)
     return n
+
+
+def _by(algorithm: str) -> None:
+    @app.task(name=f"tests.celery.app.by_{algorithm}")
+    @limited(20, algorithm=algorithm)
+    def by(run: str, n: int = 0) -> int:
+        record(run, n=n)
+        return n
+
+
+for _algorithm in ALGORITHMS:
+    _by(_algorithm)
 
 
 @app.task

@@ -1,293 +1,46 @@
-"""What every store must do: one suite for all of them."""
+"""The exported suite, on each store there is."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import pytest
+import redis
 
-from fleetlimit.gcra import to_us
-from fleetlimit.limit import RateLimit
-from fleetlimit.store.base import Spend, Store, Ticket, Verdict
-
-from .conftest import START, Clock
-
-FIVE = RateLimit("five", 10, 1, burst=5, margin=0)
-ONE = RateLimit("one", 10, 1, margin=0)
-FINE = RateLimit("fine", 1_000_000, 1, burst=10)
+from fleetlimit.conformance import Clock, StoreConformance
+from fleetlimit.demo.processes import Server
+from fleetlimit.store.base import Store
+from fleetlimit.store.memory import MemoryStore
+from fleetlimit.store.redis import RedisStore
 
 
-def test_burst_then_wait_then_admitted(store: Store, clock: Clock) -> None:  # N1, N2
-    outcomes = [store.acquire([Spend(FIVE)]) for _ in range(6)]
-    assert [one.admitted for one in outcomes] == [True] * 5 + [False]
-    assert [one.readings[0].remaining for one in outcomes] == [4, 3, 2, 1, 0, 0]
-    assert outcomes[-1].wait_us == 100_000
-    clock.now += outcomes[-1].wait_us - 1
-    assert store.acquire([Spend(FIVE)]).wait_us == 1
-    clock.now += 1
-    assert store.acquire([Spend(FIVE)]).admitted
+class TestMemory(StoreConformance):
+    test_exactly_the_limit_from_processes = None  # it holds one process: see tests/test_exhibits.py
+
+    @pytest.fixture
+    def make_store(self, clock: Clock) -> Callable[[], Store]:
+        one = MemoryStore(clock)
+        return lambda: one
 
 
-def test_whole_burst_at_once_when_full_again(store: Store, clock: Clock) -> None:  # N4
-    assert store.acquire([Spend(FIVE, cost=5)]).admitted
-    clock.now += 499_999
-    assert store.acquire([Spend(FIVE, cost=5)]).wait_us == 1
-    clock.now += 1
-    assert store.acquire([Spend(FIVE, cost=5)]).admitted
+class OnAServer(StoreConformance):
+    """A server of ours, by the name of its fixture."""
+
+    server_name: str
+
+    @pytest.fixture(autouse=True)
+    def _server(self, request: pytest.FixtureRequest) -> None:
+        self.server: Server = request.getfixturevalue(self.server_name)
+        type(self).factory = functools.partial(RedisStore, self.server.url)
+
+    def empty(self) -> None:
+        redis.Redis.from_url(self.server.url).flushall()
 
 
-def test_peek_says_what_a_denial_said_and_writes_nothing(store: Store) -> None:  # N5
-    store.acquire([Spend(ONE)])
-    denial = store.acquire([Spend(ONE)])
-    assert [store.peek([Spend(ONE)]).wait_us for _ in range(3)] == [denial.wait_us] * 3
-    assert store.peek([Spend(FIVE)]).readings[0].remaining == 5
+class TestValkey(OnAServer):
+    server_name = "valkey"
 
 
-def test_all_or_nothing(store: Store) -> None:  # N12
-    assert store.acquire([Spend(ONE)]).admitted
-    denied = store.acquire([Spend(FIVE), Spend(ONE)])
-    assert not denied.admitted
-    assert denied.readings[0].remaining == 5
-    assert store.peek([Spend(FIVE)]).readings[0].remaining == 5
-
-
-def test_keys_do_not_touch(store: Store) -> None:
-    assert all(store.acquire([Spend(ONE, key)]).admitted for key in ("", "a", "b", "a:b"))
-    assert not any(store.acquire([Spend(ONE, key)]).admitted for key in ("", "a", "b", "a:b"))
-
-
-def test_clock_steps(store: Store, clock: Clock) -> None:  # N9
-    store.acquire([Spend(FIVE)])
-    clock.forward(-3600)
-    assert store.acquire([Spend(FIVE, cost=5)]).wait_us <= 500_000
-    clock.forward(7200)
-    assert sum(store.acquire([Spend(FIVE)]).admitted for _ in range(10)) == 5
-
-
-def test_changed_limit(store: Store, clock: Clock) -> None:  # N8
-    slow, fast = RateLimit("same", 10, 20), RateLimit("same", 1000, 20)
-    assert store.acquire([Spend(slow)]).admitted
-    assert store.acquire([Spend(fast)]).wait_us <= 20_200
-    clock.forward(0.0202)
-    assert store.acquire([Spend(fast)]).admitted
-    clock.forward(0.0202)
-    starts = []
-    for _ in range(4000):  # after lowering: no window of 20 s with more than 10
-        if store.acquire([Spend(slow)]).admitted:
-            starts.append(clock.now)
-        clock.forward(0.025)
-    assert max(sum(t <= u < t + 20_000_000 for u in starts) for t in starts) <= 10
-
-
-def test_give_back(store: Store, clock: Clock) -> None:  # N14
-    limit = Spend(RateLimit("slow", 1, 1, margin=0))
-    a = store.acquire([limit])
-    clock.forward(0.2)
-    assert store.give_back(limit, a.readings[0])
-    assert store.acquire([limit]).admitted  # at 0.2, at once
-    clock.forward(1)
-    a = store.acquire([limit])  # at 1.2
-    clock.forward(1)
-    assert store.acquire([limit]).admitted  # B, at 2.2
-    clock.forward(0.2)
-    assert not store.give_back(limit, a.readings[0])
-    assert store.acquire([limit]).wait_us == 800_000
-
-
-def test_late_start_moves_what_follows(store: Store, clock: Clock) -> None:
-    store.acquire([Spend(ONE)])
-    clock.forward(0.03)
-    store.delay([Spend(ONE)], 30_000)
-    assert store.peek([Spend(ONE)]).wait_us == 100_000
-
-
-def test_reset_fills_the_bucket(store: Store) -> None:
-    store.acquire([Spend(FIVE, cost=5)])
-    store.reset(FIVE)
-    assert store.peek([Spend(FIVE)]).readings[0].remaining == 5
-
-
-def test_fine_limits_are_exact(store: Store, clock: Clock) -> None:
-    """A microsecond is most of an emission here: ticks keep the rate."""
-    admitted = 0
-    for _ in range(3000):
-        admitted += sum(store.acquire([Spend(FINE)]).admitted for _ in range(2))
-        clock.now += 2
-    assert admitted == int(2 * 2999 / 1.01 + 10)
-
-
-# --- the line -----------------------------------------------------------------------------------
-
-
-def ask(store: Store, id: str, seen: int = 0, limit: RateLimit = ONE, **ticket: int) -> object:
-    ticket = {"max_sleep_us": 0, **ticket}
-    return store.acquire([Spend(limit)], Ticket(id, seen, **ticket))
-
-
-def test_each_waits_for_its_own_turn(store: Store, clock: Clock) -> None:
-    assert store.acquire([Spend(ONE)]).admitted
-    waits = {}
-    for n in range(5):
-        clock.now += 10
-        outcome = store.acquire([Spend(ONE)], Ticket(f"t{n}", max_sleep_us=0))
-        waits[n] = outcome.wait_us
-        assert (outcome.readings[0].rank, outcome.readings[0].waiting) == (n, n + 1)
-        assert outcome.first_seen_us == clock.now
-    assert [waits[n] + 10 * (n + 1) for n in range(5)] == [100_000 * (n + 1) for n in range(5)]
-
-
-def test_drains_in_order_with_two_deliveries_each(store: Store, clock: Clock) -> None:
-    seen, due, asks = {}, [], 0
-    for n in range(30):
-        outcome = store.acquire([Spend(ONE)], Ticket(f"t{n}", max_sleep_us=0))
-        asks += 1
-        seen[n] = outcome.first_seen_us
-        due.append((clock.now + outcome.wait_us, n))
-        clock.now += 10
-    order = []
-    while due:
-        due.sort()
-        at, n = due.pop(0)
-        clock.now = max(clock.now, at)
-        if n == 0 and not order:
-            order.append(n)  # was admitted at once
-            continue
-        outcome = store.acquire([Spend(ONE)], Ticket(f"t{n}", seen[n], max_sleep_us=0))
-        asks += 1
-        assert outcome.admitted
-        order.append(n)
-    assert order == sorted(order)
-    assert asks <= 60
-    assert clock.now <= START + 30 * 100_000
-
-
-def test_no_barging(store: Store, clock: Clock) -> None:
-    store.acquire([Spend(ONE)])
-    store.acquire([Spend(ONE)], Ticket("waits", max_sleep_us=0))
-    clock.forward(0.1)  # its cell is there now
-    assert not store.acquire([Spend(ONE)]).admitted
-    assert not store.acquire([Spend(ONE)], Ticket("new", max_sleep_us=0)).admitted
-    assert store.acquire([Spend(ONE)], Ticket("waits", START, max_sleep_us=0)).admitted
-
-
-def test_idle_cell_goes_to_whoever_asks(store: Store, clock: Clock) -> None:
-    store.acquire([Spend(ONE)])
-    store.acquire([Spend(ONE)], Ticket("waits", max_sleep_us=0))
-    clock.forward(0.1049)
-    assert not store.acquire([Spend(ONE)], Ticket("new", max_sleep_us=0)).admitted
-    clock.forward(0.0001)
-    assert store.acquire([Spend(ONE)], Ticket("new", max_sleep_us=0)).admitted
-
-
-def test_a_cell_still_free_shortly_before_goes_to_who_can_sleep(store: Store, clock: Clock) -> None:
-    store.acquire([Spend(ONE)])
-    store.acquire([Spend(ONE)], Ticket("waits"))
-    clock.forward(0.0799)
-    assert not store.acquire([Spend(ONE)], Ticket("new")).admitted
-    clock.forward(0.0001)
-    assert store.acquire([Spend(ONE)], Ticket("newer")).sleep_us == 20_000
-
-
-def test_duplicate_delivery_holds_one_place(store: Store, clock: Clock) -> None:
-    store.acquire([Spend(ONE)])
-    first = store.acquire([Spend(ONE)], Ticket("t", max_sleep_us=0))
-    clock.now += 10
-    again = store.acquire([Spend(ONE)], Ticket("t", max_sleep_us=0))
-    assert again.readings[0].waiting == 1
-    assert again.first_seen_us == first.first_seen_us
-
-
-def test_short_sleep_spends_ahead(store: Store, clock: Clock) -> None:
-    store.acquire([Spend(ONE)])
-    store.acquire([Spend(ONE)], Ticket("a", max_sleep_us=0))
-    clock.forward(0.06)
-    outcome = store.acquire([Spend(ONE)], Ticket("a", START, max_sleep_us=250_000))
-    assert (outcome.admitted, outcome.sleep_us) == (True, 40_000)
-    assert store.peek([Spend(ONE)]).wait_us == 140_000
-
-
-def test_woken_task_passes_at_most_a_second_of_places(store: Store, clock: Clock) -> None:
-    store.acquire([Spend(ONE)])
-    seen = []
-    for n in range(15):
-        clock.now += 1
-        seen.append(store.acquire([Spend(ONE)], Ticket(f"t{n}", max_sleep_us=0)).first_seen_us)
-    clock.now = START + 100_000
-    assert not store.acquire([Spend(ONE)], Ticket("t11", seen[11], max_sleep_us=0)).admitted
-    assert store.acquire([Spend(ONE)], Ticket("t10", seen[10], max_sleep_us=0)).admitted
-
-
-def test_dead_tickets_leave_by_themselves(store: Store, clock: Clock) -> None:
-    store.acquire([Spend(ONE)])
-    for n in range(40):
-        store.acquire([Spend(ONE)], Ticket(f"dead{n}", max_sleep_us=0, grace_us=1_000_000))
-    clock.forward(20)
-    waiting = [
-        store.acquire([Spend(ONE)], Ticket("alive", START, max_sleep_us=0)).readings[0].waiting
-        for _ in range(3)
-    ]
-    assert waiting == [24, 9, 1] or waiting[-1] <= 1
-
-
-def test_lost_ticket_keeps_its_place(store: Store, clock: Clock) -> None:
-    """A task carries when it was first seen: it comes back to its place if its ticket is gone."""
-    store.acquire([Spend(ONE)])
-    first = store.acquire([Spend(ONE)], Ticket("early", max_sleep_us=0)).first_seen_us
-    clock.now += 2
-    store.acquire([Spend(ONE)], Ticket("late", max_sleep_us=0))
-    for _ in range(2):
-        outcome = store.acquire([Spend(ONE)], Ticket("lost", first + 1, max_sleep_us=0))
-        assert (outcome.readings[0].rank, outcome.first_seen_us) == (1, first + 1)
-
-
-def waiter(id: str) -> Ticket:
-    return Ticket(id, max_sleep_us=0)
-
-
-def test_withdrawn_place_goes_to_the_next(store: Store) -> None:  # C8
-    assert store.acquire([Spend(ONE)]).admitted
-    waits = [store.acquire([Spend(ONE)], waiter(f"t{n}")).wait_us for n in range(3)]
-    assert store.withdraw("one", "", "t1")
-    assert not store.withdraw("one", "", "t1")
-    assert not store.withdraw("one", "", "nobody")
-    assert not store.withdraw("nothing", "", "t0")
-    again = store.acquire([Spend(ONE)], waiter("t2"))
-    assert again.wait_us == waits[1]
-    assert (again.readings[0].rank, again.readings[0].waiting) == (1, 2)
-
-
-def test_no_place_for_what_expires_first(store: Store, clock: Clock) -> None:  # C7
-    store.acquire([Spend(ONE)])
-    for n in range(10):
-        store.acquire([Spend(ONE)], Ticket(f"t{n}", max_sleep_us=0))
-    outcome = store.acquire([Spend(ONE)], Ticket("x", max_sleep_us=0, expires_in_us=500_000))
-    assert (outcome.admitted, outcome.verdict) == (False, Verdict.EXPIRES)
-    assert outcome.readings[0].waiting == 10
-
-
-def test_several_limits_hold_a_place_only_where_they_bind(store: Store, clock: Clock) -> None:
-    store.acquire([Spend(ONE)])
-    both = [Spend(FIVE), Spend(ONE)]
-    outcome = store.acquire(both, Ticket("both", max_sleep_us=0))
-    assert [one.waiting for one in outcome.readings] == [0, 1]
-    assert store.acquire([Spend(FIVE)], Ticket("other", max_sleep_us=0)).admitted
-    clock.forward(0.1)
-    assert store.acquire(both, Ticket("both", outcome.first_seen_us, max_sleep_us=0)).admitted
-    assert store.peek([Spend(ONE)]).readings[0].waiting == 0
-
-
-def test_sleep_for_one_limit_books_the_other_for_the_same_instant(
-    store: Store, clock: Clock
-) -> None:
-    store.acquire([Spend(ONE)])
-    other = RateLimit("other", 10, 1, margin=0)
-    outcome = store.acquire([Spend(ONE), Spend(other)], Ticket("t", START - 1))
-    assert outcome.sleep_us == 100_000
-    assert store.peek([Spend(other)]).wait_us == 200_000
-    assert to_us(ONE.rule.emission, ONE.rule) == 100_000
-
-
-def test_unequal_costs_wait_about_right(store: Store, clock: Clock) -> None:
-    store.acquire([Spend(FIVE, cost=5)])
-    for n, cost in enumerate((5, 1, 5, 1)):
-        store.acquire([Spend(FIVE, cost=cost)], Ticket(f"t{n}", max_sleep_us=0))
-    wait = store.acquire([Spend(FIVE)], Ticket("last", max_sleep_us=0)).wait_us
-    assert wait == pytest.approx(1_300_000, abs=100_000)
+class TestRedis(OnAServer):
+    server_name = "redis7"

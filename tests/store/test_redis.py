@@ -115,26 +115,6 @@ def test_exactly_ten_from_processes(server: Server, tmp_path: Path) -> None:  # 
         worker.join()
 
 
-class RacyLimiter:
-    """Kept broken on purpose: read, decide, write. It shows what the one script is for."""
-
-    def __init__(self, url: str) -> None:
-        self.client = redis.Redis.from_url(url)
-
-    def acquire(self) -> bool:
-        used = int(self.client.get("racy") or 0)  # type: ignore[arg-type]
-        if used >= 10:
-            return False
-        self.client.set("racy", used + 1)
-        return True
-
-
-def test_the_racy_limiter_admits_more(server: Server) -> None:
-    racy = RacyLimiter(server.url)
-    with ThreadPoolExecutor(20) as pool:
-        assert sum(pool.map(lambda _: racy.acquire(), range(100))) > 10
-
-
 def _forked(call: Callable[[], object]) -> int:
     pid = os.fork()
     if pid == 0:

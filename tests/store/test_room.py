@@ -8,13 +8,12 @@ import pytest
 import redis
 
 from fleetlimit import ConfigurationError, RateLimit, RateLimiter, StateError
+from fleetlimit.conformance import START, Clock
 from fleetlimit.demo.processes import Server
 from fleetlimit.store.base import Outcome, Spend, Ticket, Verdict
 from fleetlimit.store.memory import MemoryStore
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import LEASE_US, Room
-
-from .conftest import START, Clock
 
 TEN = RateLimit("ten", 10, 1, margin=0)
 LEAD = 150_000

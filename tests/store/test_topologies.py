@@ -16,7 +16,8 @@ from fleetlimit import ConfigurationError, RateLimit, RateLimiter, StoreUnavaila
 from fleetlimit.demo.processes import Server, free_port, redis_server, until
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.base import Spend, Ticket, Verdict
-from fleetlimit.store.redis import RedisStore, state_key
+from fleetlimit.store.keyspace import state_key
+from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import Room
 from tests.clusters import cluster, sentinel
 from tests.conftest import need

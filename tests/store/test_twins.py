@@ -9,13 +9,12 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fleetlimit.conformance import Clock
 from fleetlimit.demo.processes import Server
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import Spend, Store, Ticket
 from fleetlimit.store.memory import MemoryStore
 from fleetlimit.store.redis import RedisStore
-
-from .conftest import Clock
 
 # One name with different numbers: a limit that is changed in flight.
 LIMITS = [

@@ -142,13 +142,8 @@ class SlidingCounter(Algorithm):
     def _place(self, state: Pair | None, now_us: int, cost: int, before: int) -> tuple[int, int]:
         """When `cost` units after `before` others may start, at `now_us` or later, and since when."""
         pair = self._from(state, self._open(now_us))
-        full = pair.current + before + cost - self.limit
-        if before and full > 0:
-            # Others fill this window, and whole ones after it.
-            here = min(self.limit, pair.current + before)
-            skipped, before = divmod(pair.current + before - here, self.limit)
-            former = self.limit if skipped else here
-            pair = Pair(self._start(self._number(pair.start_us) + 1 + skipped), 0, former)
+        if before and pair.current + before + cost > self.limit:
+            pair, before = self._after(pair, before)
         for _ in range(3):  # here, or where this window has become the former one, or forgotten
             ready = pair.start_us + self._gone(pair, before + cost) * self.tick_us
             at, number = max(now_us, ready), self._number(pair.start_us)
@@ -156,6 +151,17 @@ class SlidingCounter(Algorithm):
                 break
             pair, before = self._rolled(pair, number + 1), 0
         return at, ready
+
+    def _after(self, pair: Pair, before: int) -> tuple[Pair, int]:
+        """The window in which `before` others come to an end, and how many of them start in it: they fill
+        this one, and whole ones after it. An estimate: a window that follows a full one takes what its
+        weight leaves at the end, and one less than the limit in any case (a limit of 1 takes every second)."""
+        each = max(1, min(self.limit - 1, self.limit * self.per // (self.per + self.guard)))
+        here = min(before, max(0, self.limit - (pair.previous > 0) - pair.current))
+        skipped, before = divmod(before - here, each)
+        later = 1 + skipped * (2 if self.limit == 1 else 1)
+        start = self._start(self._number(pair.start_us) + later)
+        return Pair(start, 0, each if skipped else pair.current + here), before
 
     def _gone(self, pair: Pair, units: int) -> int:
         """How much of a window must be gone for `units` more, ticks."""

@@ -22,7 +22,7 @@ from fleetlimit.celery.config import settings_of
 from fleetlimit.celery.message import unpacked
 from fleetlimit.celery.requeue import let_go
 from fleetlimit.errors import FleetlimitError, StateError
-from fleetlimit.store.redis import name_and_key
+from fleetlimit.store.keyspace import name_and_key
 from fleetlimit.store.room import Released, Room
 
 __all__ = ["Releaser", "ring", "running"]

@@ -1,7 +1,7 @@
 """A store in this process's memory: for tests, single processes and as the scripts' twin.
 
 It holds one process to the limit, not a fleet: three processes with a store of their own send
-three times the limit (see `tests/core/test_private_limiters.py`).
+three times the limit (see `tests/test_exhibits.py`).
 """
 
 from __future__ import annotations

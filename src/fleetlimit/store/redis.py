@@ -1,10 +1,4 @@
-"""The store the fleet shares: Redis or Valkey, one atomic script call per decision.
-
-Keys: `fleetlimit:{name}` or `fleetlimit:{name:key}` (the state), and the same with a suffix for the
-line (see `lua/line.lua`); `fleetlimit:{name}:override`; `fleetlimit:brokers` and
-`fleetlimit:rooms:...`. The braces keep one line in
-one slot of a Redis Cluster and spread the lines over its nodes.
-"""
+"""The store the fleet shares: Redis or Valkey, one atomic script call per decision."""
 
 from __future__ import annotations
 
@@ -24,29 +18,26 @@ from fleetlimit.gcra import Rule, State, clamped
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Verdict, read
 from fleetlimit.store.connection import Connection
+from fleetlimit.store.keyspace import (
+    BACK,
+    BROKERS,
+    PROCESSES,
+    encoded_keys,
+    line_keys,
+    override_key,
+    rooms_key,
+    state_key,
+    text,
+)
 from fleetlimit.store.scripts import script
 
-__all__ = [
-    "BROKERS",
-    "RedisStore",
-    "line_keys",
-    "name_and_key",
-    "override_key",
-    "rooms_key",
-    "state_key",
-    "text",
-    "translated",
-]
+__all__ = ["RedisStore", "translated"]
 
 Arg: TypeAlias = "str | int | bytes"
 
-#: The brokers that have (or had) parked tasks; each has an index of its rooms.
-BROKERS = "fleetlimit:brokers"
-#: Which workers share the limits, and how many processes each has.
-PROCESSES = "fleetlimit:processes"
-#: When all processes ask again after an outage, microseconds; and how long that is from when the
-#: first one notices that the store is back: no less than the others need to notice it.
-BACK, REJOIN_US = "fleetlimit:back", 1_300_000
+#: How long after the first process notices that the store is back all ask again: no less than the others
+#: need to notice it.
+REJOIN_US = 1_300_000
 
 #: What the clients raise: that of a cluster without a node to ask is no `RedisError`.
 _ERRORS = (RedisError, RedisClusterException)
@@ -214,7 +205,7 @@ class RedisStore:
         rule = one.limit.rule
         if not isinstance(rule, Rule) or rule.ticks_per_us != 1 or one.cost > one.limit.burst:
             return None
-        keys = _encoded_keys(one.limit.name, one.key, self.is_cluster)
+        keys = encoded_keys(one.limit.name, one.key, self.is_cluster)
         newcomer = not ticket or not (ticket.first_seen_us or ticket.copy)
         given = self.given_override(one.limit.name)
         if not newcomer or keys[0] in self._busy or given not in _NONE:
@@ -247,7 +238,7 @@ class RedisStore:
         args: list[Arg] = [self.now(), b"look" if look_only else b"ask", len(spends)]
         cluster = self.is_cluster
         for one in spends:
-            keys += _encoded_keys(one.limit.name, one.key, cluster)
+            keys += encoded_keys(one.limit.name, one.key, cluster)
             args += (one.limit.rule.wire, one.cost, self.given_override(one.limit.name))
         if ticket and ticket.message and not cluster:
             keys.append(rooms_key(ticket.broker))  # on a Cluster it lies in another slot: see below
@@ -296,45 +287,6 @@ class RedisStore:
                 return _merged([*taken, outcome])
             taken.append(outcome)
         return _merged(taken)
-
-
-def text(value: str | bytes) -> str:
-    """A reply as text, whether or not the client decodes."""
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def state_key(name: str, key: str = "") -> str:
-    """The key of a line's state; its other keys begin with it."""
-    return f"fleetlimit:{{{name}:{key}}}" if key else f"fleetlimit:{{{name}}}"
-
-
-def override_key(name: str) -> str:
-    return f"fleetlimit:{{{name}}}:override"
-
-
-def rooms_key(broker: str) -> str:
-    """The index of rooms of a broker: which lines have parked tasks, and when to visit them."""
-    return f"fleetlimit:rooms:{broker}"
-
-
-def name_and_key(state: str) -> tuple[str, str]:
-    """The limit's name and the key in a state key."""
-    name, _, key = state[len("fleetlimit:{") : -1].partition(":")
-    return name, key
-
-
-@lru_cache(maxsize=4096)
-def line_keys(state: str, cluster: bool) -> tuple[str, ...]:
-    """All keys of a line, in the order the scripts take them. On a Cluster the override is given as
-    an argument (`given_override`), and its place is taken by a key of the line's own slot."""
-    suffixes = ("", ":line", ":due", ":room", ":claims", ":started")
-    own = (state + suffix for suffix in suffixes)
-    return (*own, state + ":override" if cluster else override_key(name_and_key(state)[0]))
-
-
-@lru_cache(maxsize=4096)
-def _encoded_keys(name: str, key: str, cluster: bool) -> tuple[bytes, ...]:
-    return tuple(one.encode() for one in line_keys(state_key(name, key), cluster))
 
 
 @lru_cache(maxsize=1024)

@@ -11,15 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetlimit.store.base import Ticket
-from fleetlimit.store.redis import (
-    BROKERS,
-    RedisStore,
-    name_and_key,
-    rooms_key,
-    state_key,
-    text,
-    translated,
-)
+from fleetlimit.store.keyspace import BROKERS, name_and_key, rooms_key, state_key, text
+from fleetlimit.store.redis import RedisStore, translated
 
 __all__ = ["Due", "Released", "Room", "Status"]
 

@@ -1,0 +1,205 @@
+"""What a store must do with every algorithm."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from fleetlimit.conformance.clock import START, Clock
+from fleetlimit.errors import CostError
+from fleetlimit.limit import ALGORITHMS, RateLimit
+from fleetlimit.store.base import Outcome, Spend, Store, Ticket
+
+__all__ = ["AlgorithmSuite"]
+
+LIMIT = 20
+#: A window of every grid here begins at it.
+ALIGNED = START - 999
+
+every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
+
+
+def limit_of(algorithm: str, limit: int = LIMIT, per: float = 1, **options: Any) -> RateLimit:
+    """One that may let a whole period's units start at once, if the algorithm can."""
+    if algorithm == "gcra":
+        options["burst"] = limit
+    return RateLimit(algorithm, limit, per, algorithm=algorithm, margin=0, **options)
+
+
+def ask(store: Store, limit: RateLimit, cost: int = 1, *, id: str = "") -> Outcome:
+    """As many as the limit pass at once. The leaky bucket is asked as the queue that it is: it lets `limit`
+    units in, each to sleep for its own drip."""
+    if limit.algorithm != "leaky_bucket" or not id:
+        return store.acquire([Spend(limit, cost=cost)])
+    longest = (limit.limit - 1) * limit.rule.pace_us(1)
+    return store.acquire([Spend(limit, cost=cost)], Ticket(id, max_sleep_us=5 * longest))
+
+
+def _admitted_by_a_process(
+    factory: Callable[..., Store], limit: RateLimit, clock: Clock, mark: str
+) -> int:
+    store = factory(clock=clock)
+    return sum(ask(store, limit, id=f"{mark}-{n}").admitted for n in range(25))
+
+
+class AlgorithmSuite:
+    """Each test begins with an empty store, and moves its clock."""
+
+    factory: Callable[..., Store]
+
+    @every_algorithm
+    def test_exactly_the_limit(self, store: Store, clock: Clock, algorithm: str) -> None:
+        limit = limit_of(algorithm)
+        outcomes = [ask(store, limit, id=f"t{n}") for n in range(3 * LIMIT)]
+        assert [one.admitted for one in outcomes] == [True] * LIMIT + [False] * 2 * LIMIT
+
+    @every_algorithm
+    def test_exactly_the_limit_from_threads(
+        self, make_store: Callable[[], Store], algorithm: str
+    ) -> None:
+        limit, store = limit_of(algorithm, per=3600), make_store()
+        with ThreadPoolExecutor(20) as pool:
+            answers = pool.map(lambda n: ask(store, limit, id=f"t{n}").admitted, range(100))
+            assert sum(answers) == LIMIT
+
+    @every_algorithm
+    def test_exactly_the_limit_from_processes(
+        self, store: Store, clock: Clock, algorithm: str
+    ) -> None:
+        del store  # it emptied what the processes' own stores will share
+        args = [(self.factory, limit_of(algorithm, per=3600), clock, f"p{n}") for n in range(4)]
+        with multiprocessing.get_context("spawn").Pool(4) as pool:
+            assert sum(pool.starmap(_admitted_by_a_process, args)) == LIMIT
+
+    @every_algorithm
+    @pytest.mark.parametrize("sleep_us", [0, 100_000])
+    def test_no_window_above_the_bound_and_few_below(
+        self, store: Store, clock: Clock, algorithm: str, sleep_us: int
+    ) -> None:
+        """Saturated for 20 periods: the stated bound holds in every window, and what it allows is used."""
+        limit, starts, n = RateLimit(algorithm, LIMIT, 1, algorithm=algorithm), list[int](), 0
+        clock.now = ALIGNED + 300_000
+        while clock.now < ALIGNED + 20_000_000:
+            n += 1
+            ticket = Ticket(f"t{n}", ALIGNED, sleep_us, grace_us=0) if sleep_us else None
+            outcome = store.acquire([Spend(limit)], ticket)
+            if outcome.admitted:
+                starts.append(clock.now + outcome.sleep_us)
+                clock.now += outcome.sleep_us
+            clock.now += outcome.wait_us
+        worst = max(sum(at <= other < at + 10**6 for other in starts) for at in starts)
+        assert worst <= limit.bound
+        spent = (starts[-1] - starts[0]) / 1e6 * LIMIT
+        assert len(starts) >= (0.9 if algorithm == "sliding_counter" else 0.98) * spent
+
+    @every_algorithm
+    def test_a_denial_writes_nothing(self, store: Store, clock: Clock, algorithm: str) -> None:
+        limit = limit_of(algorithm)
+        for n in range(LIMIT):
+            ask(store, limit, id=f"t{n}")
+        before = store.peek([Spend(limit)])
+        for _ in range(5):
+            assert store.acquire([Spend(limit)]).wait_us == before.wait_us
+        assert store.peek([Spend(limit)]) == before
+
+    @every_algorithm
+    def test_the_wait_is_enough_and_no_more(
+        self, store: Store, clock: Clock, algorithm: str
+    ) -> None:
+        limit = limit_of(algorithm)
+        for n in range(LIMIT + 1):
+            clock.now += 11_000
+            ask(store, limit, id=f"t{n}")
+        denied = store.acquire([Spend(limit)])
+        while denied.admitted:
+            denied = store.acquire([Spend(limit)])
+        clock.now += denied.wait_us - 1
+        assert store.peek([Spend(limit)]).wait_us == 1
+        clock.now += 1
+        assert store.acquire([Spend(limit)]).admitted
+
+    @every_algorithm
+    def test_costs(self, store: Store, clock: Clock, algorithm: str) -> None:
+        limit = limit_of(algorithm)
+        with pytest.raises(CostError):
+            limit.check_cost(limit.most + 1)
+        assert store.acquire([Spend(limit, cost=limit.most)]).admitted
+        assert not store.acquire([Spend(limit)]).admitted
+        clock.forward(3)
+        first = store.acquire([Spend(limit, cost=5)]).readings[0]
+        if algorithm != "leaky_bucket":
+            assert first.remaining == LIMIT - 5
+            assert not store.acquire([Spend(limit, cost=LIMIT - 4)]).admitted
+            assert store.acquire([Spend(limit, cost=LIMIT - 5)]).admitted
+
+    @every_algorithm
+    def test_steps_of_the_clock(self, store: Store, clock: Clock, algorithm: str) -> None:  # N9
+        limit = limit_of(algorithm)
+        for n in range(LIMIT):
+            ask(store, limit, id=f"t{n}")
+        clock.forward(-3600)
+        wait = store.acquire([Spend(limit)]).wait_us
+        assert wait <= 3_000_000
+        clock.now += wait
+        assert store.acquire([Spend(limit)]).admitted
+        clock.forward(7200)
+        assert sum(ask(store, limit, id=f"u{n}").admitted for n in range(60)) == LIMIT
+
+    @every_algorithm
+    def test_reset(self, store: Store, algorithm: str) -> None:
+        limit = limit_of(algorithm)
+        assert store.acquire([Spend(limit, cost=limit.most)]).admitted
+        store.reset(limit)
+        assert store.acquire([Spend(limit, cost=limit.most)]).admitted
+
+    @every_algorithm
+    def test_giving_back(self, store: Store, clock: Clock, algorithm: str) -> None:  # N14
+        limit = limit_of(algorithm)
+        last = store.acquire([Spend(limit, cost=limit.most)]).readings[0]
+        assert not store.acquire([Spend(limit)]).admitted
+        assert store.give_back(Spend(limit, cost=limit.most), last)
+        assert store.acquire([Spend(limit, cost=limit.most)]).admitted
+
+    @every_algorithm
+    def test_turns(self, store: Store, clock: Clock, algorithm: str) -> None:
+        """100 who come at once and go back for what they were told: in order, and asked about twice."""
+        limit, waiting, order, asks = limit_of(algorithm), [], [], 0
+        clock.now = ALIGNED
+        for n in range(100):
+            outcome = store.acquire([Spend(limit)], Ticket(f"t{n:03}", max_sleep_us=0))
+            asks += 1
+            clock.now += 10
+            if outcome.admitted:
+                order.append(n)
+            else:
+                waiting.append((clock.now + outcome.wait_us, n, outcome.first_seen_us))
+        while waiting:
+            at, n, seen = min(waiting)
+            waiting.remove((at, n, seen))
+            clock.now = max(clock.now, at)
+            outcome = store.acquire([Spend(limit)], Ticket(f"t{n:03}", seen, max_sleep_us=0))
+            asks += 1
+            if outcome.admitted:
+                order.append(n)
+            else:
+                waiting.append((clock.now + outcome.wait_us, n, seen))
+        assert order == sorted(order)
+        assert asks <= (2.6 if algorithm == "sliding_counter" else 2) * 100
+        periods = (clock.now - ALIGNED) / 1e6
+        assert periods <= 100 / LIMIT * (1.2 if algorithm == "sliding_counter" else 1.01)
+
+    @every_algorithm
+    def test_a_changed_limit_is_counted_anew_or_further(
+        self, store: Store, clock: Clock, algorithm: str
+    ) -> None:  # N8
+        slow, fast = limit_of(algorithm, 5, 60), limit_of(algorithm, 500, 60)
+        for _ in range(5):
+            store.acquire([Spend(slow)])
+        assert store.peek([Spend(fast)]).wait_us <= 600_000
+        for _ in range(10):
+            store.acquire([Spend(fast)])
+        assert not store.acquire([Spend(slow)]).admitted

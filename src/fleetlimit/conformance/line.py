@@ -1,0 +1,176 @@
+"""What a store must do with those who wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetlimit.conformance.clock import START, Clock
+from fleetlimit.limit import RateLimit
+from fleetlimit.store.base import Spend, Store, Ticket, Verdict
+
+__all__ = ["LineSuite"]
+
+FIVE = RateLimit("five", 10, 1, burst=5, margin=0)
+ONE = RateLimit("one", 10, 1, margin=0)
+
+
+class LineSuite:
+    """Each test begins with an empty store, and moves its clock."""
+
+    def test_each_waits_for_its_own_turn(self, store: Store, clock: Clock) -> None:
+        assert store.acquire([Spend(ONE)]).admitted
+        waits = {}
+        for n in range(5):
+            clock.now += 10
+            outcome = store.acquire([Spend(ONE)], Ticket(f"t{n}", max_sleep_us=0))
+            waits[n] = outcome.wait_us
+            assert (outcome.readings[0].rank, outcome.readings[0].waiting) == (n, n + 1)
+            assert outcome.first_seen_us == clock.now
+        assert [waits[n] + 10 * (n + 1) for n in range(5)] == [100_000 * (n + 1) for n in range(5)]
+
+    def test_drains_in_order_with_two_deliveries_each(self, store: Store, clock: Clock) -> None:
+        seen, due, asks = {}, [], 0
+        for n in range(30):
+            outcome = store.acquire([Spend(ONE)], Ticket(f"t{n}", max_sleep_us=0))
+            asks += 1
+            seen[n] = outcome.first_seen_us
+            due.append((clock.now + outcome.wait_us, n))
+            clock.now += 10
+        order: list[int] = []
+        while due:
+            due.sort()
+            at, n = due.pop(0)
+            clock.now = max(clock.now, at)
+            if n == 0 and not order:
+                order.append(n)  # was admitted at once
+                continue
+            outcome = store.acquire([Spend(ONE)], Ticket(f"t{n}", seen[n], max_sleep_us=0))
+            asks += 1
+            assert outcome.admitted
+            order.append(n)
+        assert order == sorted(order)
+        assert asks <= 60
+        assert clock.now <= START + 30 * 100_000
+
+    def test_no_barging(self, store: Store, clock: Clock) -> None:
+        store.acquire([Spend(ONE)])
+        store.acquire([Spend(ONE)], Ticket("waits", max_sleep_us=0))
+        clock.forward(0.1)  # its cell is there now
+        assert not store.acquire([Spend(ONE)]).admitted
+        assert not store.acquire([Spend(ONE)], Ticket("new", max_sleep_us=0)).admitted
+        assert store.acquire([Spend(ONE)], Ticket("waits", START, max_sleep_us=0)).admitted
+
+    def test_idle_cell_goes_to_whoever_asks(self, store: Store, clock: Clock) -> None:
+        store.acquire([Spend(ONE)])
+        store.acquire([Spend(ONE)], Ticket("waits", max_sleep_us=0))
+        clock.forward(0.1049)
+        assert not store.acquire([Spend(ONE)], Ticket("new", max_sleep_us=0)).admitted
+        clock.forward(0.0001)
+        assert store.acquire([Spend(ONE)], Ticket("new", max_sleep_us=0)).admitted
+
+    def test_a_cell_still_free_shortly_before_goes_to_who_can_sleep(
+        self, store: Store, clock: Clock
+    ) -> None:
+        store.acquire([Spend(ONE)])
+        store.acquire([Spend(ONE)], Ticket("waits"))
+        clock.forward(0.0799)
+        assert not store.acquire([Spend(ONE)], Ticket("new")).admitted
+        clock.forward(0.0001)
+        assert store.acquire([Spend(ONE)], Ticket("newer")).sleep_us == 20_000
+
+    def test_duplicate_delivery_holds_one_place(self, store: Store, clock: Clock) -> None:
+        store.acquire([Spend(ONE)])
+        first = store.acquire([Spend(ONE)], Ticket("t", max_sleep_us=0))
+        clock.now += 10
+        again = store.acquire([Spend(ONE)], Ticket("t", max_sleep_us=0))
+        assert again.readings[0].waiting == 1
+        assert again.first_seen_us == first.first_seen_us
+
+    def test_short_sleep_spends_ahead(self, store: Store, clock: Clock) -> None:
+        store.acquire([Spend(ONE)])
+        store.acquire([Spend(ONE)], Ticket("a", max_sleep_us=0))
+        clock.forward(0.06)
+        outcome = store.acquire([Spend(ONE)], Ticket("a", START, max_sleep_us=250_000))
+        assert (outcome.admitted, outcome.sleep_us) == (True, 40_000)
+        assert store.peek([Spend(ONE)]).wait_us == 140_000
+
+    def test_woken_task_passes_at_most_a_second_of_places(self, store: Store, clock: Clock) -> None:
+        store.acquire([Spend(ONE)])
+        seen = []
+        for n in range(15):
+            clock.now += 1
+            seen.append(store.acquire([Spend(ONE)], Ticket(f"t{n}", max_sleep_us=0)).first_seen_us)
+        clock.now = START + 100_000
+        assert not store.acquire([Spend(ONE)], Ticket("t11", seen[11], max_sleep_us=0)).admitted
+        assert store.acquire([Spend(ONE)], Ticket("t10", seen[10], max_sleep_us=0)).admitted
+
+    def test_dead_tickets_leave_by_themselves(self, store: Store, clock: Clock) -> None:
+        store.acquire([Spend(ONE)])
+        for n in range(40):
+            store.acquire([Spend(ONE)], Ticket(f"dead{n}", max_sleep_us=0, grace_us=1_000_000))
+        clock.forward(20)
+        waiting = [
+            store.acquire([Spend(ONE)], Ticket("alive", START, max_sleep_us=0)).readings[0].waiting
+            for _ in range(3)
+        ]
+        assert waiting == [24, 9, 1] or waiting[-1] <= 1
+
+    def test_lost_ticket_keeps_its_place(self, store: Store, clock: Clock) -> None:
+        """A task carries when it was first seen: it comes back to its place if its ticket is gone."""
+        store.acquire([Spend(ONE)])
+        first = store.acquire([Spend(ONE)], Ticket("early", max_sleep_us=0)).first_seen_us
+        clock.now += 2
+        store.acquire([Spend(ONE)], Ticket("late", max_sleep_us=0))
+        for _ in range(2):
+            outcome = store.acquire([Spend(ONE)], Ticket("lost", first + 1, max_sleep_us=0))
+            assert (outcome.readings[0].rank, outcome.first_seen_us) == (1, first + 1)
+
+    def test_withdrawn_place_goes_to_the_next(self, store: Store) -> None:  # C8
+        assert store.acquire([Spend(ONE)]).admitted
+        waits = [
+            store.acquire([Spend(ONE)], Ticket(f"t{n}", max_sleep_us=0)).wait_us for n in range(3)
+        ]
+        assert store.withdraw("one", "", "t1")
+        assert not store.withdraw("one", "", "t1")
+        assert not store.withdraw("one", "", "nobody")
+        assert not store.withdraw("nothing", "", "t0")
+        again = store.acquire([Spend(ONE)], Ticket("t2", max_sleep_us=0))
+        assert again.wait_us == waits[1]
+        assert (again.readings[0].rank, again.readings[0].waiting) == (1, 2)
+
+    def test_no_place_for_what_expires_first(self, store: Store, clock: Clock) -> None:  # C7
+        store.acquire([Spend(ONE)])
+        for n in range(10):
+            store.acquire([Spend(ONE)], Ticket(f"t{n}", max_sleep_us=0))
+        outcome = store.acquire([Spend(ONE)], Ticket("x", max_sleep_us=0, expires_in_us=500_000))
+        assert (outcome.admitted, outcome.verdict) == (False, Verdict.EXPIRES)
+        assert outcome.readings[0].waiting == 10
+
+    def test_several_limits_hold_a_place_only_where_they_bind(
+        self, store: Store, clock: Clock
+    ) -> None:
+        store.acquire([Spend(ONE)])
+        both = [Spend(FIVE), Spend(ONE)]
+        outcome = store.acquire(both, Ticket("both", max_sleep_us=0))
+        assert [one.waiting for one in outcome.readings] == [0, 1]
+        assert store.acquire([Spend(FIVE)], Ticket("other", max_sleep_us=0)).admitted
+        clock.forward(0.1)
+        assert store.acquire(both, Ticket("both", outcome.first_seen_us, max_sleep_us=0)).admitted
+        assert store.peek([Spend(ONE)]).readings[0].waiting == 0
+
+    def test_sleep_for_one_limit_books_the_other_for_the_same_instant(
+        self, store: Store, clock: Clock
+    ) -> None:
+        store.acquire([Spend(ONE)])
+        other = RateLimit("other", 10, 1, margin=0)
+        outcome = store.acquire([Spend(ONE), Spend(other)], Ticket("t", START - 1))
+        assert outcome.sleep_us == 100_000
+        assert store.peek([Spend(other)]).wait_us == 200_000
+        assert ONE.rule.pace_us(1) == 100_000
+
+    def test_unequal_costs_wait_about_right(self, store: Store, clock: Clock) -> None:
+        store.acquire([Spend(FIVE, cost=5)])
+        for n, cost in enumerate((5, 1, 5, 1)):
+            store.acquire([Spend(FIVE, cost=cost)], Ticket(f"t{n}", max_sleep_us=0))
+        wait = store.acquire([Spend(FIVE)], Ticket("last", max_sleep_us=0)).wait_us
+        assert wait == pytest.approx(1_300_000, abs=100_000)
