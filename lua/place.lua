@@ -12,7 +12,7 @@ local function examine(ask, k, a)
   local other = known_as(l, l.rule)
   l.found, l.found_full_at = l.n and { unpack(l.n) }, l.full_at
   l.clamped = l.algorithm.clamp(l, l.r, ask.now) or other
-  l.former = l.n and joined({ unpack(l.n, 1, 5) }) or ''
+  l.former = l.n and joined(l.n) or ''
   l.lag, l.idle = l.algorithm.look(l, l.r, ask.now, l.cost)
   if l.pause > 0 then
     l.lag = math.max(l.lag, l.pause)
@@ -35,7 +35,9 @@ local function examine(ask, k, a)
   local may_sleep = l.seen > 0 and ask.max_sleep or math.floor(ask.max_sleep / NEWCOMER_SHARE)
   -- turns are taken well ahead: a cell still free now belongs to one who is late, or to nobody
   local free = may_sleep > 0 and -math.min(FREE_US, may_sleep) or IDLE_US
-  l.blocked = l.lag > may_sleep or l.rank > 0 and l.idle < free and (l.seen == 0 or turn > PASS_US)
+  -- who was woken passes a second's worth of places, or any number if there are units for all of those ahead too
+  l.blocked = l.lag > may_sleep or l.rank > 0 and l.idle < free and (l.seen == 0
+      or turn > PASS_US and l.algorithm.wait(l, l.r, ask.now, l.cost, before) > may_sleep)
   l.wait = 0
   if l.blocked then
     l.wait = math.max(l.algorithm.wait(l, l.r, ask.now, l.cost, before), 1)

@@ -24,15 +24,15 @@ end
 
 local function text(number) return string.format('%.0f', number) end
 
-local function joined(numbers)
-  local texts = {}
-  for i, number in ipairs(numbers) do texts[i] = text(number) end
-  return table.concat(texts, ':')
-end
+-- the first numbers of a list, parted by colons: one call, for it is made in every decision
+local FORMATS = { '%.0f', '%.0f:%.0f', '%.0f:%.0f:%.0f', '%.0f:%.0f:%.0f:%.0f', '%.0f:%.0f:%.0f:%.0f:%.0f' }
+local function joined(numbers) return string.format(FORMATS[math.min(#numbers, 5)], unpack(numbers, 1, 5)) end
 
+-- the numbers of a text (seven at most), parted by commas or colons
+local NUMBERS = '^(-?%d*)' .. string.rep('[,:]?(-?%d*)', 6)
 local function numbers_of(value)
-  local found = {}
-  for number in string.gmatch(value, '[^,:]+') do found[#found + 1] = tonumber(number) end
+  local found = { string.match(value, NUMBERS) }
+  for i = 1, 7 do found[i] = tonumber(found[i]) end
   return found
 end
 
@@ -51,24 +51,30 @@ local function in_force(key, given, now, rule)
   return other ~= '' and other or rule, math.max(pause - now, 0)
 end
 
+local function foreign(key) error('FLEETLIMIT not a state at key ' .. key) end
+
 -- s: key, units, full_at; and kind (a letter) and n (the algorithm's numbers) if anything is remembered
 local function load(key)
   local s = { key = key, units = 0, full_at = 0 }
   local value = redis.call('GETRANGE', key, 0, HEADER - 1)
   if value == '' and redis.call('EXISTS', key) == 0 then return s end
   local kind = string.sub(value, 1, 1)
-  if string.find(value, '^%d+$') then
+  if kind == 'g' then
+    local units, tat, ticks, ahead = string.match(value, '^g:(%d+):(%d+):(%d+):(%d+)$')
+    if not units then foreign(key) end
+    s.units, s.full_at = tonumber(units), tonumber(tat)
+    s.n = { s.full_at, tonumber(ticks), tonumber(ahead) }
+  elseif string.find(value, '^%d+$') then
     kind, s.n = 'g', { tonumber(value), 0, 0 }
     s.full_at = s.n[1]
   elseif kind == 'l' and #value == HEADER then
     s.n = { struct.unpack('>dddddddd', value, 2) }
     s.units, s.full_at = table.remove(s.n, 1), table.remove(s.n, 1)
-  elseif string.find(value, '^[gfc]:%d+:%d+:[%d:%-]+$') then
+  elseif string.find(value, '^[fc]:%d+:%d+:[%d:%-]+$') then
     s.n = numbers_of(string.sub(value, 3))
     s.units, s.full_at = table.remove(s.n, 1), table.remove(s.n, 1)
-    if kind == 'g' then table.insert(s.n, 1, s.full_at) end
   else
-    error('FLEETLIMIT not a state at key ' .. key)
+    foreign(key)
   end
   s.kind = kind
   if s.full_at == 0 then s.n = nil end

@@ -7,7 +7,8 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from fleetlimit.errors import ConfigurationError, FleetlimitError
-from fleetlimit.limit import RateLimit
+from fleetlimit.limit import ALGORITHMS, RateLimit
 from fleetlimit.limiter import RateLimiter
 
 if TYPE_CHECKING:
@@ -41,19 +42,34 @@ def main() -> None:
     """One rate limit for a whole Celery fleet, kept in Redis."""
 
 
+_url = click.option("--url", envvar="FLEETLIMIT_URL", help="The limits' Redis [FLEETLIMIT_URL].")
+
+
+def _limiter(url: str | None) -> RateLimiter:
+    """:raises click.UsageError: without an address."""
+    if not url:
+        raise click.UsageError("where is Redis? Give --url redis://..., or set FLEETLIMIT_URL")
+    return RateLimiter(url)
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """:raises Failed: in one line, for what the library refuses."""
+    try:
+        yield
+    except FleetlimitError as error:
+        raise Failed(str(error)) from None
+
+
 @main.command()
 @click.argument("name")
 @click.option("--key", help="The key, for a limit that is counted for each of them.")
-@click.option("--url", envvar="FLEETLIMIT_URL", help="The limits' Redis [FLEETLIMIT_URL].")
+@_url
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(name: str, key: str | None, url: str | None, as_json: bool) -> None:
     """How many tasks wait under a limit, how many of them are parked, since when, and until when."""
-    if not (url or os.environ.get("FLEETLIMIT_URL")):
-        raise click.UsageError("where is Redis? Give --url redis://..., or set FLEETLIMIT_URL")
-    try:
-        found = asdict(RateLimiter(url).status(name, key))
-    except FleetlimitError as error:
-        raise Failed(str(error)) from None
+    with _plain_errors():
+        found = asdict(_limiter(url).status(name, key))
     if as_json:
         click.echo(json.dumps(found))
         return
@@ -65,6 +81,53 @@ def status(name: str, key: str | None, url: str | None, as_json: bool) -> None:
     if found["next_due"] is not None:
         click.echo(f"next due   in {found['next_due']:.1f} s")
     click.echo(f"paused     {found['paused']:.1f} s more" if found["paused"] else "paused     no")
+
+
+@main.command()
+@click.argument("name")
+@click.argument("limit", type=int, required=False)
+@click.option("--per", default=1.0, show_default=True, help="The period, in seconds.")
+@click.option("--burst", type=int, help="Units that may start at one instant.")
+@click.option("--margin", default=0.01, show_default=True, help="Share of the period kept free.")
+@click.option(
+    "--algorithm", type=click.Choice(ALGORITHMS), default="gcra", show_default=True, help="How it counts."
+)  # fmt: skip
+@click.option("--offset", default=0.0, help="When windows begin after the epoch, in seconds.")
+@_url
+def configure(
+    name: str, limit: int | None, per: float, burst: int | None, margin: float, algorithm: str,
+    offset: float, url: str | None,
+) -> None:  # fmt: skip
+    """Change a limit's numbers for the whole fleet, at once, until changed again.
+
+    Without LIMIT the numbers in the code are in force again.
+    """
+    with _plain_errors():
+        _limiter(url).configure(
+            name, limit, per, burst=burst, margin=margin, algorithm=algorithm, offset=offset
+        )
+    click.echo(f"{name}: {'as in the code' if limit is None else f'{limit} per {per:g} s'}")
+
+
+@main.command()
+@click.argument("name")
+@click.argument("seconds", type=float)
+@_url
+def pause(name: str, seconds: float, url: str | None) -> None:
+    """Close a limit for the whole fleet: nothing starts for so many SECONDS."""
+    with _plain_errors():
+        _limiter(url).pause(name, seconds)
+    click.echo(f"{name}: paused for {seconds:g} s")
+
+
+@main.command()
+@click.argument("name")
+@_url
+def resume(name: str, url: str | None) -> None:
+    """End a pause."""
+    with _plain_errors():
+        _limiter(url).resume(name)
+    click.echo(f"{name}: goes on")
 
 
 @main.command()

@@ -1,4 +1,4 @@
-"""`fleetlimit status`."""
+"""`fleetlimit status`, `configure`, `pause` and `resume`."""
 
 from __future__ import annotations
 
@@ -36,5 +36,38 @@ def test_errors_are_plain(server: Server) -> None:
         (["status", "a", "--url", "what"], "scheme"),
     ):
         result = CliRunner().invoke(main, arguments)
+        assert result.exit_code == 2
+        assert said in result.output
+
+
+def test_configure_pause_and_resume(server: Server) -> None:
+    limiter, limit = RateLimiter(server.url), RateLimit("partner", 1, 60)
+    url = ["--url", server.url]
+
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(main, [*arguments, *url])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert "5 per 60 s" in run(
+        "configure", "partner", "5", "--per", "60", "--algorithm", "sliding_log"
+    )
+    assert sum(bool(limiter.acquire(limit)) for _ in range(9)) == 5
+    run("pause", "partner", "90")
+    assert 80 < limiter.status("partner").paused <= 90
+    run("resume", "partner")
+    assert limiter.status("partner").paused == 0
+    assert "as in the code" in run("configure", "partner")
+    assert sum(bool(limiter.acquire(limit)) for _ in range(3)) == 1
+
+
+def test_what_cannot_be_configured(server: Server) -> None:
+    for arguments, said in (
+        (["configure", "partner", "0"], "limit=0"),
+        (["configure", "partner", "5", "--algorithm", "leaky"], "'leaky' is not one of"),
+        (["configure", "partner", "5", "--algorithm", "sliding_log", "--burst", "3"], "burst=3"),
+        (["pause", "partner", "0"], "seconds=0.0"),
+    ):
+        result = CliRunner().invoke(main, [*arguments, "--url", server.url])
         assert result.exit_code == 2
         assert said in result.output

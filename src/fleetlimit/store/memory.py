@@ -205,7 +205,10 @@ class MemoryStore:
         if not seen:
             max_sleep //= NEWCOMER_SHARE
         turn = rule.pace_us(before)
-        passes = seen and turn <= PASS_US
+        # Places of a second's worth, or any number if there are units for all of those ahead too.
+        passes = seen and (
+            turn <= PASS_US or rule.wait_us(state, now, one.cost, before) <= max_sleep
+        )
         free = -min(FREE_US, max_sleep) if max_sleep else IDLE_US
         idle = at.idle_us is None or at.idle_us >= free
         blocked = at.lag_us > max_sleep or (rank > 0 and not idle and not passes)
