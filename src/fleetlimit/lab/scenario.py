@@ -1,0 +1,114 @@
+"""What can be asked of the lab: its parameters, their defaults and their bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from fleetlimit.errors import ConfigurationError
+from fleetlimit.limit import ALGORITHMS, RateLimit
+
+__all__ = ["BURSTY", "CHOICES", "RANGES", "BadParameter", "Scenario", "parse"]
+
+#: The algorithms for which `burst` means something.
+BURSTY = ("gcra", "token_bucket", "leaky_bucket")
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "algorithm": tuple(ALGORITHMS),
+    "traffic": ("steady", "burst", "boundary", "overload"),
+    "instances": ("1", "3", "30"),
+    #: Where the limit's state is: one in each instance; one for all, read and written back in two
+    #: steps; one for all, changed in one step.
+    "state": ("private", "naive", "atomic"),
+    #: What a denied request does: give up; wait for `retry_after`; wait for its own turn in the line.
+    "denied": ("leave", "countdown", "place"),
+}
+#: The least and the most. They keep a run below 5,000 requests (see `fleetlimit.lab.traffic`).
+RANGES: dict[str, tuple[int, int]] = {
+    "limit": (1, 40),
+    "per": (1, 3600),
+    "burst": (1, 40),
+    "latency": (0, 1000),
+    "seed": (0, 9999),
+}
+
+
+class BadParameter(ValueError):
+    """Names the parameter and the value that was given."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One run. `per` in seconds; `latency` in milliseconds, from a naive GET to its SET; `burst`
+    None: the algorithm's own default. The same scenario gives the same run."""
+
+    algorithm: str = "gcra"
+    traffic: str = "burst"
+    instances: int = 3
+    state: str = "atomic"
+    denied: str = "place"
+    limit: int = 10
+    per: float = 60
+    burst: int | None = None
+    latency: int = 20
+    seed: int = 1
+
+    def rate_limit(self) -> RateLimit:
+        """The limit as the library has it."""
+        return RateLimit(
+            "partner-api", self.limit, self.per, algorithm=self.algorithm, burst=self.burst
+        )
+
+    def code(self) -> str:
+        """The same limit as one writes it."""
+        extra = "" if self.algorithm == "gcra" else f', algorithm="{self.algorithm}"'
+        extra += "" if self.burst is None else f", burst={self.burst}"
+        return f'RateLimit("partner-api", {self.limit}, per={self.per:g}{extra})'
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def parse(query: Mapping[str, str]) -> Scenario:
+    """The scenario of a URL's query; what is not in it has its default.
+
+    :raises BadParameter: for a name that is unknown and a value that cannot be run.
+    """
+    names = {field.name for field in fields(Scenario)}
+    for name, value in query.items():
+        if name not in names:
+            raise BadParameter(f"{name[:40]}={_short(value)}: there is no such parameter")
+    found = Scenario(**{name: _value(name, value) for name, value in query.items()})
+    if found.state == "naive" and found.denied == "place":
+        raise BadParameter("denied='place': with state='naive' there is no line to wait in")
+    if found.burst is not None and found.algorithm not in BURSTY:
+        raise BadParameter(f"burst={found.burst}: has no meaning for {found.algorithm!r}")
+    try:
+        found.rate_limit()
+    except ConfigurationError as error:
+        raise BadParameter(str(error)) from None
+    return found
+
+
+def _value(name: str, value: str) -> Any:
+    if name in CHOICES:
+        if value not in CHOICES[name]:
+            known = ", ".join(CHOICES[name])
+            raise BadParameter(f"{name}={_short(value)}: must be one of {known}")
+        return int(value) if name == "instances" else value
+    least, most = RANGES[name]
+    try:
+        number = float(value) if name == "per" else int(value)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        kind = "a number" if name == "per" else "a whole number"
+        raise BadParameter(f"{name}={_short(value)}: must be {kind} from {least} to {most}")
+    return number
+
+
+def _short(value: str) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,155 @@
+"""What the lab shows is what the library does: exact numbers for each claim of the page."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlimit.lab.measure import bound, ideal, trailing, worst_window
+from fleetlimit.lab.report import report
+from fleetlimit.lab.scenario import BURSTY, CHOICES, Scenario
+from fleetlimit.lab.simulate import ASKS, PERIODS, simulate
+from fleetlimit.lab.traffic import BURST, arrivals
+
+ALGORITHMS = CHOICES["algorithm"]
+WHOLE = [name for name in ALGORITHMS if name not in ("gcra", "leaky_bucket")]  # let go at once
+
+times = st.lists(st.integers(0, 60), max_size=30).map(sorted)
+
+
+def numbers(**changes: Any) -> dict[str, Any]:
+    return dict(report(simulate(Scenario(**changes)))["numbers"])
+
+
+@pytest.mark.parametrize("instances", [1, 3, 30])
+def test_private_state_admits_the_limit_of_each_instance(instances: int) -> None:
+    same: dict[str, Any] = {
+        "algorithm": "fixed_window", "traffic": "overload", "instances": instances, "denied": "leave",
+    }  # fmt: skip
+    assert numbers(**same, state="private")["admitted"] == 2 * instances * 10  # two windows
+    assert numbers(**same, state="atomic")["admitted"] == 2 * 10
+
+
+@pytest.mark.parametrize("algorithm", WHOLE)
+def test_atomic_state_admits_exactly_the_limit(algorithm: str) -> None:
+    seen = numbers(algorithm=algorithm, denied="leave")
+    assert (seen["admitted"], seen["denied"], seen["worst"]) == (10, 5, 10)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_naive_state_admits_more(algorithm: str) -> None:
+    """All of the burst read what the first one read, for it writes 20 ms later."""
+    seen = numbers(algorithm=algorithm, state="naive", denied="leave", instances=30)
+    assert (seen["admitted"], seen["worst"]) == (BURST, BURST)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_naive_state_without_latency_is_atomic(algorithm: str) -> None:
+    seen = numbers(algorithm=algorithm, state="naive", denied="leave", latency=0)
+    assert seen["admitted"] == numbers(algorithm=algorithm, denied="leave")["admitted"]
+
+
+@pytest.mark.parametrize("instances", [1, 3, 30])
+@pytest.mark.parametrize("limit", [1, 10, 40])
+def test_the_boundary_exploit_doubles_a_fixed_window(limit: int, instances: int) -> None:
+    same: dict[str, Any] = {
+        "traffic": "boundary", "instances": instances, "limit": limit, "denied": "leave",
+    }  # fmt: skip
+    assert numbers(**same, algorithm="fixed_window")["worst"] == 2 * limit
+    assert numbers(**same, algorithm="sliding_log")["worst"] == limit
+    assert numbers(**same, algorithm="gcra")["worst"] <= limit
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_place_in_the_line_needs_two_asks_where_a_countdown_needs_many(algorithm: str) -> None:
+    same: dict[str, Any] = {"algorithm": algorithm, "traffic": "overload"}
+    own, herd = numbers(**same, denied="place"), numbers(**same, denied="countdown")
+    assert own["admitted"] == herd["admitted"] == own["requests"]
+    assert own["asks_per_request"] <= 2.1
+    assert herd["asks_per_request"] > 3 * own["asks_per_request"]
+
+
+@pytest.mark.parametrize("denied", ["place", "countdown"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_line_drains_as_fast_as_its_limit_allows(algorithm: str, denied: str) -> None:
+    seen = numbers(algorithm=algorithm, denied=denied)
+    assert seen["ideal_us"] <= seen["drain_us"] + 1
+    assert seen["drain_us"] < 1.02 * seen["ideal_us"] + 200_000
+
+
+def test_the_ideal_drain_of_gcra_is_one_cell_for_each() -> None:
+    limit = Scenario().rate_limit()
+    assert ideal(limit, [5_000_000] * 15) == 5_000_000 + 14 * limit.rule.emission
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    one = Scenario(traffic="overload", denied="countdown", limit=3)
+    assert simulate(one) == simulate(one)
+    other = Scenario(traffic="overload", denied="countdown", limit=3, seed=2)
+    assert simulate(one).arrivals != simulate(other).arrivals
+
+
+def test_a_run_is_cut() -> None:
+    herd = simulate(Scenario(traffic="overload", instances=30, denied="countdown"))
+    assert len(herd.asks) == ASKS
+    assert herd.cut == "cut at 10,000 asks"
+    line = simulate(Scenario(traffic="overload", instances=30))
+    assert line.cut == f"cut {PERIODS} periods after the last came"
+    assert max(ask.at_us for ask in line.asks) <= line.arrivals[-1] + PERIODS * 60_000_000 + 250_000
+    assert 0 < line.waiting == len(line.arrivals) - len(line.starts)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_whatever_is_asked_the_figures_add_up(algorithm: str) -> None:
+    choices = (CHOICES[name] for name in ("traffic", "instances", "state", "denied"))
+    for traffic, instances, state, denied in product(*choices):
+        if (state, denied) == ("naive", "place"):
+            continue
+        one = Scenario(algorithm, traffic, int(instances), state, denied, limit=3, per=1)
+        run = simulate(one)
+        seen = report(run)
+        n = seen["numbers"]
+        assert len(seen["marks"]) == n["asks"] == n["admitted"] + n["denied"] <= ASKS, one
+        started = [ask.request for ask in run.asks if ask.admitted]
+        assert len(set(started)) == len(started), one  # nobody starts twice
+        assert all((ask.wait_us > 0) is not ask.admitted for ask in run.asks), one
+        assert all(0 <= ask.asked_us <= ask.at_us for ask in run.asks), one
+        assert n["worst"] == max(count for _, count in seen["curve"]), one
+        if state == "atomic":
+            assert n["worst"] <= n["bound"], one
+
+
+def test_no_run_has_too_many_requests() -> None:
+    for traffic in CHOICES["traffic"]:
+        coming = arrivals(Scenario(traffic=traffic, instances=30, limit=40))
+        assert coming == sorted(coming)
+        assert 0 < len(coming) <= 3_600
+        assert coming[0] >= 0
+
+
+@given(times, st.integers(1, 20))
+def test_worst_window(starts: list[int], per: int) -> None:
+    most, begins = worst_window(starts, per)
+    assert most == max((sum(s <= t < s + per for t in starts) for s in starts), default=0)
+    assert most == sum(begins <= t < begins + per for t in starts)
+
+
+@given(times, st.integers(1, 20))
+def test_trailing(starts: list[int], per: int) -> None:
+    steps = trailing(starts, per)
+    assert all(count == sum(t - per < s <= t for s in starts) for t, count in steps)
+    assert steps == sorted(set(steps))
+    assert steps[-1][1] == 0
+
+
+def test_bounds() -> None:
+    found = {name: bound(Scenario(name).rate_limit()) for name in ALGORITHMS}
+    assert found == {
+        "gcra": 10, "token_bucket": 19, "leaky_bucket": 10,
+        "fixed_window": 20, "sliding_log": 10, "sliding_counter": 20,
+    }  # fmt: skip
+    assert [bound(Scenario(name, burst=5).rate_limit()) for name in BURSTY] == [14, 14, 14]
