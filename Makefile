@@ -44,7 +44,7 @@ $(VENV)/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("fleetlimit needs Python 3.11+ here: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --upgrade 'pip>=25.1'
-	$(RUN) -m pip install --quiet --editable '.[demo]' --group test --group lint
+	$(RUN) -m pip install --quiet --editable '.[demo,lab]' --group test --group lint
 	touch $@
 
 $(SMOKE)/ready: pyproject.toml

@@ -27,5 +27,5 @@ PAIRS = [
 def tests(session: nox.Session, celery: str, pins: tuple[str, ...]) -> None:
     """All of it."""
     session.install("--upgrade", "pip>=25.1")  # the first that knows --group
-    session.install("-e", ".[demo]", f"celery=={celery}.*", *pins, "--group", "test")
+    session.install("-e", ".[demo,lab]", f"celery=={celery}.*", *pins, "--group", "test")
     session.run("pytest", "-q", *session.posargs)

@@ -17,6 +17,8 @@ home = pathlib.Path(sys.argv[1])
 assert home in pathlib.Path(fleetlimit.__file__).parents, fleetlimit.__file__
 assert home in _folder().parents, _folder()
 assert (home / "fleetlimit" / "py.typed").exists()
+for name in ("index.html", "lab.css", "lab.js", "plot.js"):
+    assert (home / "fleetlimit" / "lab" / "static" / name).exists(), name
 limiter = fleetlimit.RateLimiter(sys.argv[2])
 limit = fleetlimit.RateLimit("wheel", 1, 60)
 assert limiter.acquire(limit) and not limiter.acquire(limit)

@@ -251,5 +251,35 @@ def _terminated(number: int, frame: Any) -> None:
     raise SystemExit(128 + number)  # unwinds, so that the processes end as with Ctrl-C
 
 
+@main.command()
+@click.option(
+    "--port",
+    default=8765,
+    show_default=True,
+    help="0: one that is free.",
+    type=click.IntRange(0, 65535),
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+def lab(port: int, host: str) -> None:
+    """Try limits on a page in your browser: every algorithm on a simulated clock."""
+    try:
+        from fleetlimit.lab.server import listen, serve
+    except ImportError as error:
+        missing = (error.name or "").split(".")[0]
+        raise Failed(
+            f"the lab needs {missing}, which is not installed: pip install 'fleetlimit[lab]'"
+        ) from None
+    try:
+        bound = listen(host, port)
+    except OSError as error:
+        raise Failed(f"cannot listen on {host}, port {port}: {error.strerror}") from None
+    shown = f"[{host}]" if ":" in host else host
+    click.echo(f"http://{shown}:{bound.getsockname()[1]}/  (Ctrl-C ends it)")
+    try:
+        serve(bound)
+    except KeyboardInterrupt:
+        click.echo("Ended.")
+
+
 if __name__ == "__main__":
     main()

@@ -1,0 +1,89 @@
+"""The page and its one question: `GET /api/run?algorithm=...` plays a scenario and answers JSON."""
+
+from __future__ import annotations
+
+import mimetypes
+import socket
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fleetlimit.lab.report import report
+from fleetlimit.lab.scenario import BadParameter, parse
+from fleetlimit.lab.simulate import simulate
+
+__all__ = ["app", "listen", "serve"]
+
+_STATIC = Path(__file__).parent / "static"
+#: The page needs nothing from elsewhere, and a browser holds it to that.
+_HEADERS = [
+    (b"content-security-policy", b"default-src 'self'; img-src 'self' data:; base-uri 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-cache"),  # a new version is seen at once
+]
+# Some hosts know another type, with which a browser does not run a module.
+mimetypes.add_type("text/javascript", ".js")
+
+
+class _Headers:
+    """Adds `_HEADERS` to each response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+
+def _page(request: Request) -> Response:
+    return FileResponse(_STATIC / "index.html")
+
+
+def _run(request: Request) -> Response:  # no coroutine: it computes, in a thread
+    try:
+        scenario = parse(request.query_params)
+    except BadParameter as error:
+        return JSONResponse({"error": str(error)}, status_code=400)
+    return JSONResponse(report(simulate(scenario)))
+
+
+app = Starlette(
+    routes=[
+        Route("/", _page),
+        Route("/api/run", _run),
+        Mount("/static", StaticFiles(directory=_STATIC)),
+    ],
+    middleware=[Middleware(_Headers)],
+)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that takes connections from now on. :raises OSError: when that cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+        bound.listen()
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def serve(bound: socket.socket) -> None:
+    """Answer until Ctrl-C or SIGTERM."""
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+    uvicorn.Server(config).run(sockets=[bound])

@@ -1,0 +1,160 @@
+// The controls, the URL and the words. All numbers come from /api/run; plot.js draws them.
+
+import { Plot } from "./plot.js";
+
+const form = document.querySelector("#controls");
+const tabs = [...document.querySelectorAll("[role=tab]")];
+const plot = new Plot(document.querySelector("#plot"), document.querySelector("#tip"));
+const place = form.querySelector("[value=place]");
+const at = (id) => document.getElementById(id);
+
+let algorithm = tabs[0].dataset.algorithm;
+let running = new AbortController();
+let moved = false; // from the line, because a naive state has none
+
+/** The controls as a query; what has its default is left out, so that links stay short. */
+function query() {
+  const found = new URLSearchParams();
+  if (algorithm !== tabs[0].dataset.algorithm) found.set("algorithm", algorithm);
+  for (const input of form.elements) {
+    if (!input.name || input.disabled) continue;
+    const isDefault = input.type === "radio" ? input.defaultChecked : input.value === input.defaultValue;
+    if (isDefault || (input.type === "radio" && !input.checked)) continue;
+    if (input.value !== "") found.set(input.name, input.value);
+  }
+  return found.toString();
+}
+
+/** Set the controls from a query. What it does not name has its default. */
+function fill(search) {
+  const asked = new URLSearchParams(search);
+  form.reset();
+  moved = false;
+  for (const [name, value] of asked) {
+    const input = form.elements[name];
+    if (input) input.value = value; // a group of radios, too, takes a value
+  }
+  const known = tabs.find((tab) => tab.dataset.algorithm === asked.get("algorithm"));
+  choose(known ?? tabs[0]);
+}
+
+function choose(tab) {
+  algorithm = tab.dataset.algorithm;
+  for (const one of tabs) {
+    one.setAttribute("aria-selected", one === tab);
+    one.tabIndex = one === tab ? 0 : -1;
+  }
+  document.title = `${tab.textContent} – fleetlimit lab`;
+  at("panel").setAttribute("aria-labelledby", tab.id);
+  for (const text of document.querySelectorAll("[data-text]")) {
+    text.hidden = text.dataset.text !== algorithm;
+  }
+  offer("burst", "burst" in tab.dataset);
+  suit();
+}
+
+/** Controls that mean something only beside others. */
+function suit() {
+  const naive = form.elements.state.value === "naive";
+  offer("latency", naive);
+  place.disabled = naive;
+  at("no-line").hidden = !naive;
+  if (naive && place.checked) {
+    form.elements.denied.value = "countdown";
+    moved = true;
+  } else if (!naive && moved) {
+    place.checked = true;
+    moved = false;
+  }
+}
+
+function offer(name, yes) {
+  form.elements[name].disabled = !yes;
+  form.querySelector(`[data-for=${name}]`).hidden = !yes;
+}
+
+async function run(search) {
+  running.abort();
+  running = new AbortController();
+  try {
+    const answer = await fetch(`api/run?${search}`, { signal: running.signal });
+    const found = await answer.json();
+    if (answer.ok) show(found);
+    else fail(found.error);
+  } catch (error) {
+    if (error.name !== "AbortError") fail("The server does not answer. Is `fleetlimit lab` running?");
+  }
+}
+
+function show(found) {
+  at("error").hidden = true;
+  at("summary").textContent = found.summary;
+  at("code").textContent = found.code;
+  at("key-bound").hidden = found.numbers.bound === found.limit;
+  at("key-boundary").hidden = found.boundaries.length === 0;
+  at("figures").replaceChildren(...found.figures.map(figure));
+  plot.draw(found);
+}
+
+function figure({ label, value, note, tone }) {
+  const box = document.createElement("div");
+  box.className = tone;
+  for (const [tag, className, text] of [["dt", "", label], ["dd", "value", value], ["dd", "note", note]]) {
+    const part = document.createElement(tag);
+    part.className = className;
+    part.textContent = text;
+    box.append(part);
+  }
+  return box;
+}
+
+function fail(text) {
+  at("error").textContent = text;
+  at("error").hidden = false;
+}
+
+function changed() {
+  const search = query();
+  history.replaceState(null, "", `?${search}`);
+  run(search);
+}
+
+/** Where an arrow, Home or End leads from tab `n`; undefined for other keys. */
+function next(key, n) {
+  const last = tabs.length - 1;
+  return { ArrowRight: n < last ? n + 1 : 0, ArrowLeft: n > 0 ? n - 1 : last, Home: 0, End: last }[key];
+}
+
+tabs.forEach((tab, n) => {
+  tab.addEventListener("click", () => {
+    choose(tab);
+    changed();
+  });
+  tab.addEventListener("keydown", (event) => {
+    const target = tabs[next(event.key, n)];
+    if (!target) return;
+    event.preventDefault();
+    target.focus();
+    target.click();
+  });
+});
+form.addEventListener("input", () => {
+  suit();
+  changed();
+});
+form.addEventListener("submit", (event) => event.preventDefault());
+
+function follow(search) {
+  fill(search);
+  run(search.replace(/^\?/, ""));
+}
+
+document.querySelector("nav").addEventListener("click", (event) => {
+  const link = event.target.closest("a");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  history.pushState(null, "", link.search || "?");
+  follow(link.search);
+});
+window.addEventListener("popstate", () => follow(location.search));
+follow(location.search);
