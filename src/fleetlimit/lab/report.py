@@ -51,10 +51,10 @@ def report(run: Run) -> dict[str, Any]:
 
 
 def _numbers(run: Run) -> dict[str, Any]:
-    """`drain_us` and `ideal_us`: from the first arrival to the last start; None where nobody
-    waits, and where not all have started."""
-    starts, first, count = run.starts, run.arrivals[0], len(run.arrivals)
-    drained = len(starts) == count and run.scenario.denied != "leave"
+    """`drain_us`: from the first arrival to the last start. `ideal_us`: the same, had each asked
+    at the best instant; None where nobody waits, and where some still do."""
+    starts, count = run.starts, len(run.arrivals)
+    drained = run.scenario.denied != "leave" and not run.waiting
     arrived = [run.base_us + at for at in run.arrivals]
     best = ideal(run.scenario.rate_limit(), arrived) - arrived[0] if drained else None
     return {
@@ -64,7 +64,7 @@ def _numbers(run: Run) -> dict[str, Any]:
         "waiting": run.waiting,
         "asks": len(run.asks),
         "asks_per_request": len(run.asks) / count,
-        "drain_us": starts[-1] - first if drained else None,
+        "drain_us": starts[-1] - run.arrivals[0],
         "ideal_us": best,
         "cut": run.cut,
     }

@@ -33,7 +33,7 @@ def figures(one: Scenario, n: Numbers) -> list[dict[str, str]]:
         _figure(
             "Asks per request", f"{n['asks_per_request']:.2f}", f"{n['asks']:,} asks in all", often
         ),
-        _figure("Drained after", *_drain(one, n)),
+        _figure("Last start after", *_drain(one, n)),
     ]
 
 
@@ -42,13 +42,13 @@ def _figure(label: str, value: str, note: str, tone: str = "") -> dict[str, str]
 
 
 def _drain(one: Scenario, n: Numbers) -> tuple[str, str]:
-    if one.denied == "leave":
-        return "none", "nobody waits"
-    if n["drain_us"] is None:
+    if n["waiting"]:
         return "not yet", f"{n['waiting']:,} still wait, {n['cut']}"
-    best = n["ideal_us"]
-    ratio = f"{n['drain_us'] / best:.2f} of " if best else ""
-    return _seconds(n["drain_us"]), f"{ratio}the ideal {_seconds(best)}"
+    took, best = n["drain_us"], n["ideal_us"]
+    if one.denied == "leave":
+        return _seconds(took), "nobody waits"
+    ratio = f"{took / best:.2f} of " if best else ""
+    return _seconds(took), f"{ratio}the ideal {_seconds(best)}"
 
 
 def summary(one: Scenario, n: Numbers) -> str:
@@ -71,7 +71,8 @@ def _came(one: Scenario, n: Numbers) -> str:
 
 def _became(one: Scenario, n: Numbers) -> str:
     if one.denied == "leave":
-        return f"{n['admitted']:,} started and {n['denied']:,} were turned away."
+        denied = f"{n['denied']:,} left with a 429" if n["denied"] else "none was denied"
+        return f"{n['admitted']:,} started, {denied}."
     if n["waiting"]:
         return f"{n['admitted']:,} started and {n['waiting']:,} still wait (the run is {n['cut']})."
     return f"All started, {_seconds(n['drain_us'])} after the first came; {_asks(n)}."
@@ -88,7 +89,7 @@ def _window(one: Scenario, n: Numbers) -> str:
     times = n["worst"] / one.limit
     much = f", {times:.2g} times the limit" if n["worst"] > one.limit else ""
     return (
-        f"The fullest {one.per:g} s, from {clock(n['worst_from_us'])}, held {n['worst']} starts"
+        f"The fullest {one.per:g} s, from {clock(n['worst_from_us'])}, held {n['worst']} start{'s' * (n['worst'] != 1)}"
         f"{much}: {held} the bound of {n['bound']}."
     )
 

@@ -94,6 +94,8 @@ export class Plot {
     const { worst } = this.found;
     const [x, end] = [this.scale(worst.from), this.scale(worst.to)];
     this.#add("rect", { class: "worst", x, y: TOP, width: end - x, height: this.bottom - TOP });
+    const d = `M${x} ${this.bottom}V${TOP - 6}H${end}V${this.bottom}`;
+    this.#add("path", { class: "bracket", d });
   }
 
   #axis() {
@@ -183,7 +185,6 @@ export class Plot {
   #claim() {
     const { worst, numbers } = this.found;
     const [x, end] = [this.scale(worst.from), this.scale(worst.to)];
-    this.#add("path", { class: "bracket", d: `M${x} ${this.bottom}V${TOP - 6}H${end}V${this.bottom}` });
     const over = numbers.worst > numbers.bound ? " over" : "";
     const half = worst.label.length * 4.5; // about: it must not leave the plot
     const middle = Math.min(Math.max((x + end) / 2, half), this.right - half);
@@ -219,7 +220,11 @@ export class Plot {
     this.chosen = n;
     this.tip.hidden = n < 0;
     this.ring?.setAttribute("visibility", n < 0 ? "hidden" : "visible");
-    if (n < 0) return;
+    if (n < 0) {
+      this.box.setAttribute("aria-valuenow", 0);
+      this.box.setAttribute("aria-valuetext", "none chosen");
+      return;
+    }
     const { x, y } = this.spots[n];
     this.ring.setAttribute("cx", x);
     this.ring.setAttribute("cy", y);
