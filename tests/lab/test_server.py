@@ -75,7 +75,7 @@ def test_a_run(url: str, changes: dict[str, Any]) -> None:
         ("seed=10000", "seed='10000': must be"),
         ("seed=" + "9" * 5000, "seed='999"),
         ("burst=11", "burst=11 is above limit=10"),
-        ("burst=2&algorithm=sliding_log", "burst=2: has no meaning for 'sliding_log'"),
+        ("burst=2&algorithm=sliding_log", "burst=2: sliding_log has no burst"),
         ("state=naive", "denied='place': with state='naive' there is no line"),
         ("speed=2", "speed='2': there is no such parameter"),
     ],

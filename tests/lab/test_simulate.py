@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlimit.lab.measure import bound, ideal, trailing, worst_window
+from fleetlimit.lab.measure import ideal, trailing, worst_window
 from fleetlimit.lab.report import report
-from fleetlimit.lab.scenario import BURSTY, CHOICES, Scenario
+from fleetlimit.lab.scenario import CHOICES, Scenario
 from fleetlimit.lab.simulate import ASKS, PERIODS, simulate
 from fleetlimit.lab.traffic import BURST, arrivals
 
@@ -144,12 +144,3 @@ def test_trailing(starts: list[int], per: int) -> None:
     assert all(count == sum(t - per < s <= t for s in starts) for t, count in steps)
     assert steps == sorted(set(steps))
     assert steps[-1][1] == 0
-
-
-def test_bounds() -> None:
-    found = {name: bound(Scenario(name).rate_limit()) for name in ALGORITHMS}
-    assert found == {
-        "gcra": 10, "token_bucket": 19, "leaky_bucket": 10,
-        "fixed_window": 20, "sliding_log": 10, "sliding_counter": 20,
-    }  # fmt: skip
-    assert [bound(Scenario(name, burst=5).rate_limit()) for name in BURSTY] == [14, 14, 14]

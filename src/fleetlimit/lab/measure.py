@@ -1,4 +1,4 @@
-"""What a run is measured by: the worst window, the bound, the count over time, the ideal drain."""
+"""What a run is measured by: the worst window, the count over time, the ideal drain."""
 
 from __future__ import annotations
 
@@ -8,16 +8,7 @@ from typing import Any
 
 from fleetlimit.limit import RateLimit
 
-__all__ = ["bound", "ideal", "trailing", "worst_window"]
-
-
-def bound(limit: RateLimit) -> int:
-    """The most starts that the algorithm itself lets into any window of `per`."""
-    if limit.algorithm == "sliding_log":
-        return limit.limit
-    if limit.algorithm in ("fixed_window", "sliding_counter"):
-        return 2 * limit.limit
-    return limit.limit + limit.burst - 1
+__all__ = ["ideal", "trailing", "worst_window"]
 
 
 def worst_window(starts: Sequence[int], per_us: int) -> tuple[int, int]:

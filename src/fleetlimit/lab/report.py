@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetlimit.lab.measure import bound, ideal, trailing, worst_window
+from fleetlimit.lab.measure import ideal, trailing, worst_window
 from fleetlimit.lab.simulate import Run
 from fleetlimit.lab.words import figures, summary
 
@@ -30,7 +30,7 @@ def report(run: Run) -> dict[str, Any]:
     )
     begin = per * 3 // 4 if one.traffic == "boundary" else 0  # nothing happens before
     end = max(marks[-1][0], begins + per)
-    numbers = {**_numbers(run), "worst": most, "bound": bound(limit), "worst_from_us": begins}
+    numbers = {**_numbers(run), "worst": most, "bound": limit.bound, "worst_from_us": begins}
     return {
         "scenario": one.as_dict(),
         "code": one.code(),

@@ -13,7 +13,7 @@ from fleetlimit.limit import ALGORITHMS, RateLimit
 __all__ = ["BURSTY", "CHOICES", "RANGES", "BadParameter", "Scenario", "parse"]
 
 #: The algorithms for which `burst` means something.
-BURSTY = ("gcra", "token_bucket", "leaky_bucket")
+BURSTY = ("gcra", "token_bucket")
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "algorithm": tuple(ALGORITHMS),
@@ -83,8 +83,6 @@ def parse(query: Mapping[str, str]) -> Scenario:
     found = Scenario(**{name: _value(name, value) for name, value in query.items()})
     if found.state == "naive" and found.denied == "place":
         raise BadParameter("denied='place': with state='naive' there is no line to wait in")
-    if found.burst is not None and found.algorithm not in BURSTY:
-        raise BadParameter(f"burst={found.burst}: has no meaning for {found.algorithm!r}")
     try:
         found.rate_limit()
     except ConfigurationError as error:
