@@ -86,12 +86,15 @@ def _asks(n: Numbers) -> str:
 
 def _window(one: Scenario, n: Numbers) -> str:
     held = "above" if n["worst"] > n["bound"] else "within"
-    times = n["worst"] / one.limit
-    much = f", {times:.2g} times the limit" if n["worst"] > one.limit else ""
+    much = f", {_times(n['worst'] / one.limit)} the limit" if n["worst"] > one.limit else ""
     return (
         f"The fullest {one.per:g} s, from {clock(n['worst_from_us'])}, held {n['worst']} start{'s' * (n['worst'] != 1)}"
         f"{much}: {held} the bound of {n['bound']}."
     )
+
+
+def _times(ratio: float) -> str:
+    return "twice" if ratio == 2 else f"{round(ratio, 1):g} times"
 
 
 def clock(us: int) -> str:

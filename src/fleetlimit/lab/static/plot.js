@@ -43,6 +43,7 @@ export class Plot {
   #render() {
     const { found, box } = this;
     const width = box.clientWidth;
+    if (!width) return; // not shown: when it is, its size changes
     const [begin, end] = found.view;
     this.scale = (us) => LEFT + 8 + ((us - begin) / (end - begin)) * (width - LEFT - RIGHT - 8);
     this.right = width - RIGHT;
