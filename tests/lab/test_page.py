@@ -183,9 +183,13 @@ def test_walking_through_the_plot(lab: Lab) -> None:
     )
     page.keyboard.press("ArrowRight")
     expect(tip).to_contain_text("0:15.001 · instance 2\ndenied; free in 6.1 s")
+    page.keyboard.press("ArrowLeft")
+    expect(tip).to_contain_text("0:15.000 · instance 1\nstarted")
     page.keyboard.press("End")
     expect(tip).to_contain_text("0:15.014 · instance 3")
     expect(plot).to_have_attribute("aria-valuenow", "15")
+    page.keyboard.press("Home")
+    expect(plot).to_have_attribute("aria-valuenow", "1")
     page.keyboard.press("Tab")
     expect(tip).to_be_hidden()
 

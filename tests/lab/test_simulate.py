@@ -76,7 +76,7 @@ def marked(name: str) -> Any:
     return pytest.param(name, marks=marks)
 
 
-@pytest.mark.parametrize("algorithm", map(marked, ALGORITHMS))
+@pytest.mark.parametrize("algorithm", [marked(name) for name in ALGORITHMS])
 def test_a_place_in_the_line_needs_two_asks_where_a_countdown_needs_many(algorithm: str) -> None:
     same: dict[str, Any] = {"algorithm": algorithm, "traffic": "overload"}
     own, herd = numbers(**same, denied="place"), numbers(**same, denied="countdown")
@@ -103,6 +103,17 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert simulate(one) == simulate(one)
     other = Scenario(traffic="overload", denied="countdown", limit=3, seed=2)
     assert simulate(one).arrivals != simulate(other).arrivals
+    late = Scenario(denied="countdown"), Scenario(denied="countdown", seed=2)  # wakes differ, too
+    assert simulate(late[0]).starts != simulate(late[1]).starts
+
+
+def test_who_waits_in_line_comes_just_before_its_turn() -> None:
+    """Like a worker's task: 0.15 s early, and up to 10 ms late. It sleeps the rest in place."""
+    run = simulate(Scenario(traffic="overload", instances=30))
+    again = [ask for ask in run.asks if ask.number > 1]
+    assert len(again) > 100
+    assert {(ask.number, ask.admitted) for ask in again} == {(2, True)}
+    assert all(140_000 <= ask.at_us - ask.asked_us <= 150_000 for ask in again)
 
 
 def test_a_run_is_cut() -> None:

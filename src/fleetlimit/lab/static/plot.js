@@ -7,7 +7,7 @@ const LANES = TOP + CURVE + GAP;
 const SECOND = 1e6;
 const TICKS = [
   ...[1e-3, 1e-2, 0.1].flatMap((unit) => [unit, 2 * unit, 5 * unit]),
-  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000, 86400,
+  1, 2, 5, 10, 15, 30, 60, 120, 180, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000, 86400,
 ].map((seconds) => seconds * SECOND);
 
 function clock(us, digits = 3) {
