@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import timedelta
 from fractions import Fraction
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlimit import ConfigurationError, CostError, RateLimit
+from fleetlimit.limit import ALGORITHMS
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,9 @@ from fleetlimit import ConfigurationError, CostError, RateLimit
             for bad in ("", "a:b", "a{b", "a}b", "a*", "a\n", "a\0", "é", "x" * 10_000)
         ],
         *[("name", bad) for bad in (None, 5, " a", "-a", "a-")],
+        *[("algorithm", bad) for bad in (None, "", "GCRA", "leaky", 5)],
+        *[("offset", bad) for bad in (None, "0", True, math.nan, math.inf, 5)],
+        *[("tz", bad) for bad in ("Europe/Berlin", "", 5)],
     ],
 )
 def test_bad_arguments_are_named(argument: str, value: object) -> None:  # N7, N13
@@ -82,3 +87,30 @@ def test_equal_limits_are_equal() -> None:
     assert RateLimit("api", 10, 60) == RateLimit("api", 10, timedelta(minutes=1))
     assert hash(RateLimit("api", 10)) == hash(RateLimit("api", 10))
     assert RateLimit("api", 10) != RateLimit("api", 11)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"algorithm": "fixed_window", "burst": 5}, "burst=5"),
+        ({"algorithm": "leaky_bucket", "burst": 2}, "burst=2"),
+        ({"algorithm": "fixed_window", "tz": "Mars/Olympus"}, "tz='Mars/Olympus'"),
+        ({"algorithm": "fixed_window", "tz": "../etc"}, "tz='../etc'"),
+        ({"algorithm": "fixed_window", "tz": "UTC", "per": 15 * 86_400}, "per=1296000"),
+        ({"algorithm": "sliding_counter", "tz": "UTC"}, "tz='UTC'"),
+        ({"algorithm": "sliding_log", "offset": 5}, "offset=5"),
+        ({"algorithm": "sliding_log", "limit": 1_000_001}, "limit=1000001"),
+        ({"algorithm": "sliding_counter", "limit": 10**12, "per": 86_400}, "limit=1000000000000"),
+    ],
+)
+def test_what_an_algorithm_does_not_have(arguments: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        RateLimit(**{"name": "api", "limit": 10, **arguments})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_cost_above_what_can_ever_start(algorithm: str) -> None:  # N3
+    limit = RateLimit("api", 10, algorithm=algorithm)
+    assert limit.most == (1 if algorithm == "gcra" else 10)
+    with pytest.raises(CostError, match="can never be admitted"):
+        limit.check_cost(limit.most + 1)

@@ -64,16 +64,7 @@ def test_the_boundary_exploit_doubles_a_fixed_window(limit: int, instances: int)
     assert numbers(**same, algorithm="gcra")["worst"] <= limit
 
 
-AGAIN = pytest.mark.xfail(
-    strict=True,
-    reason="of those who come for one window only the head of the line passes: the rest ask again",
-)
-
-
-@pytest.mark.parametrize(
-    "algorithm",
-    [pytest.param(name, marks=[AGAIN] * (name == "fixed_window")) for name in ALGORITHMS],
-)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_place_in_the_line_needs_two_asks_where_a_countdown_needs_many(algorithm: str) -> None:
     same: dict[str, Any] = {"algorithm": algorithm, "traffic": "overload"}
     own, herd = numbers(**same, denied="place"), numbers(**same, denied="countdown")

@@ -7,6 +7,8 @@ from datetime import timedelta
 from fleetlimit import Decision, RateLimit, RateLimiter, rate_limited
 
 partner = RateLimit("partner-api", 100, per=timedelta(minutes=1), burst=5)
+daily = RateLimit("quota", 1000, 86_400, algorithm="fixed_window", offset=timedelta(0), tz="UTC")
+bound: int = daily.bound
 limiter = RateLimiter("redis://localhost")
 decision: Decision = limiter.acquire(partner, key=("eu", 5), cost=2)
 both: Decision = limiter.acquire([partner, (partner, "a"), (partner, "a", 2)])
