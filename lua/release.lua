@@ -8,7 +8,7 @@
 --       time and message of each claimed task.
 -- Who was let go (or promised to come back) and has not started counts as ahead for a while (FRESH_US),
 -- so that a stall makes no burst; then no more, so that a dead worker makes no hole; but never more than
--- HELD_US's worth is out.
+-- HELD_US's worth is out, unless units for all of those exist.
 -- A task let go early sleeps in a pool's slot, one let go late loses its cell: so the lead is short
 -- (SHORT_US covers the pace of the releasers), and twice as long more as one has been on its way.
 local SHORT_US = 50000
@@ -32,7 +32,7 @@ local function under(given)
   return u
 end
 
--- the turn of a task with `ahead` before it, microseconds from now, and what is out
+-- the turn of a task with `ahead` before it, microseconds from now; and whether too many are out
 local function turn_of(message)
   local given = string.match(message, '^[^:]*')
   local u = rules[given] or under(given)
@@ -40,11 +40,12 @@ local function turn_of(message)
   -- A state beyond what the rule allows: the limit was raised, or this message's rule is older than the
   -- state. Acquire knows the rule and keeps the clamp, so the first in line is offered to it; else the
   -- turn would move away with the clock.
-  if u.beyond and out == 0 and u.pause == 0 then return 0, 0 end
+  if u.beyond and out == 0 and u.pause == 0 then return 0, false end
   local mean = math.max(l.units, l.count) / l.count
   local turn = u.algorithm.wait(u, u.r, now, mean, ahead * mean)
   if u.pause > 0 then turn = math.max(turn, u.pause + u.algorithm.pace(u.r, ahead * mean)) end
-  return turn, u.algorithm.pace(u.r, out * mean)
+  return turn, out > 2 and u.algorithm.pace(u.r, out * mean) > HELD_US
+    and u.algorithm.wait(u, u.r, now, mean, out * mean) > 0
 end
 
 local function claim(id, message, before)
@@ -71,10 +72,10 @@ while visit == 0 and seen < l.count do
         if claimed then under_way = math.max(under_way, now - claimed) end
       end
     else
-      local turn, held = turn_of(message)
+      local turn, too_many = turn_of(message)
       local early = math.min(lead, SHORT_US + 2 * under_way)
       if turn > early then visit = now + turn - early
-      elseif held > HELD_US and out > 2 or #reply > 3 * most then visit = now + 50000
+      elseif too_many or #reply > 3 * most then visit = now + 50000
       else claim(id, message, claimed) end
     end
     if visit > 0 then break end

@@ -105,6 +105,21 @@ def test_one_keeps_exactly_its_message(rig: Rig, clock: Clock) -> None:
     assert released.copy == clock.now
 
 
+@pytest.mark.parametrize("algorithm", ["fixed_window", "sliding_log"])
+def test_all_for_whom_there_are_units_are_let_go_at_once(
+    rig: Rig, clock: Clock, algorithm: str
+) -> None:
+    """A long window's whole limit exists at its start, and not at the limit's even pace."""
+    limit = RateLimit("day", 50, 3600, algorithm=algorithm, margin=0)
+    for n in range(90):
+        clock.now += 10
+        rig.store.acquire([Spend(limit)], Ticket(f"t{n}", message="x"))
+    line = "fleetlimit:{day}"
+    assert rig.room.release(line, LEAD).messages == []
+    clock.now = rig.room.release(line, LEAD).next_us + LEAD + 1000
+    assert len(rig.room.release(line, LEAD).messages) == 40
+
+
 def test_who_was_let_go_and_has_not_started_counts(rig: Rig, clock: Clock) -> None:
     """The workers stall for a minute, the releasers do not: no burst is let go."""
     rig.park(300)
