@@ -6,10 +6,14 @@ class TestMyStore(StoreConformance):
 
     def empty(self) -> None:
         ...  # forget everything that is stored
+
+    def stored(self) -> int:
+        ...  # how many keys hold anything
 ```
 
 `factory` must survive pickling, for the stores of other processes; a store that they cannot share sets
-`test_exactly_the_limit_from_processes = None`.
+`test_exactly_the_limit_from_processes = None`. One that frees its memory only when it is asked again sets
+`test_what_says_nothing_goes_away = None`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -50,6 +51,10 @@ class AlgorithmSuite:
     """Each test begins with an empty store, and moves its clock."""
 
     factory: Callable[..., Store]
+
+    def stored(self) -> int:
+        """How many keys hold anything."""
+        raise NotImplementedError
 
     @every_algorithm
     def test_exactly_the_limit(self, store: Store, clock: Clock, algorithm: str) -> None:
@@ -155,6 +160,19 @@ class AlgorithmSuite:
         assert store.acquire([Spend(limit, cost=limit.most)]).admitted
         store.reset(limit)
         assert store.acquire([Spend(limit, cost=limit.most)]).admitted
+
+    @every_algorithm
+    def test_what_says_nothing_goes_away(self, store: Store, algorithm: str) -> None:  # N6
+        """By the real clock, and without being asked again."""
+        real, limit = type(self).factory(), limit_of(algorithm, per=0.2)
+        for n in range(50):
+            assert real.acquire([Spend(limit, f"k{n}")]).admitted
+        assert self.stored() > 0
+        deadline = time.monotonic() + 10
+        while self.stored() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert self.stored() == 0
+        real.close()
 
     @every_algorithm
     def test_giving_back(self, store: Store, clock: Clock, algorithm: str) -> None:  # N14
