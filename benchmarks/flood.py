@@ -12,13 +12,16 @@ import redis
 
 from fleetlimit import RateLimit, RateLimiter
 from fleetlimit.demo.processes import redis_server, scratch, until
+from fleetlimit.store.connection import Connection
+from fleetlimit.store.redis import RedisStore
 
 
 def main(keys: int) -> None:
     limit = RateLimit("flood", 1, 60)  # a key says something for a minute
     with scratch() as folder, redis_server(folder) as server:
         client = redis.Redis.from_url(server.url)
-        limiter = RateLimiter(server.url)
+        # With patience: here a busy machine is no outage.
+        limiter = RateLimiter(RedisStore(Connection(server.url, timeout=30)))
 
         def used() -> int:
             return int(client.info("memory")["used_memory"])  # type: ignore[index]

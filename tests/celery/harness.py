@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,19 @@ class Fleet:
         self._stack = ExitStack()
         self._number = 0
 
-    def start(self, pool: str = "prefork", concurrency: int = 4, *options: str, **env: str) -> Any:
-        """Start a worker and wait until it is ready; its process."""
+    def start(
+        self,
+        pool: str = "prefork",
+        concurrency: int = 4,
+        *options: str,
+        prefix: Sequence[str] = (),
+        **env: str,
+    ) -> Any:
+        """Start a worker, by the command `prefix` if there is one, and wait until it is ready; its process."""
         self._number += 1
         log = self.folder / f"worker{self._number}-{uuid.uuid4().hex[:6]}.log"
         command = [
-            sys.executable, "-m", "celery", "-A", "tests.celery.app", "worker",
+            *prefix, sys.executable, "-m", "celery", "-A", "tests.celery.app", "worker",
             "-P", pool, "-c", str(concurrency), "-n", f"w{self._number}@%h", "-l", "INFO",
             "--without-gossip", "--without-mingle", *options,
         ]  # fmt: skip

@@ -6,41 +6,18 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 
 from fleetlimit.demo.processes import Server, redis_server
-from tests.celery.harness import Fleet, fleet, window
-from tests.clusters import cluster, sentinel
+from tests.celery.harness import fleet, window
+from tests.clusters import cluster
+from tests.faults.drain import LIMIT, PROCESSES, TASKS, all_of, draining, send
+from tests.faults.report import Note
 from tests.proxy import Proxy, proxy
-
-LIMIT, TASKS, PROCESSES = 10, 80, 4
-
-
-@contextmanager
-def draining(
-    server: Server, folder: Path, url: str, *, traceback: bool = False, **conf: Any
-) -> Iterator[tuple[Fleet, str, list[dict[str, Any]]]]:
-    """Two workers in the middle of a backlog; checks afterwards that all of it ran."""
-    settings = json.dumps({"fleetlimit_url": url, **conf})
-    with fleet(folder, server.url, server.url, TEST_CONF=settings) as one:
-        for _ in range(2):
-            one.start("prefork", PROCESSES // 2)
-        time.sleep(5.5)  # the pace of the heartbeats: each knows of the other
-        run = one.run()
-        for n in range(TASKS):
-            one.send("ten", run, n)
-        one.wait(run, 15)
-        starts: list[dict[str, Any]] = []
-        yield one, run, starts
-        starts += one.wait(run, TASKS, 60)
-        assert sorted(item["n"] for item in starts) == list(range(TASKS))
-        assert traceback or "Traceback" not in one.log()
 
 
 def flushing(limits: redis.Redis, between: Proxy) -> None:
@@ -99,6 +76,7 @@ FAULTS: list[tuple[Callable[[redis.Redis, Proxy], None], bool, int]] = [
 def test_in_the_middle_of_a_drain(  # R1, R2, R5
     server: Server,
     tmp_path: Path,
+    note: Note,
     fault: Callable[[redis.Redis, Proxy], None],
     room: bool,
     over: int,
@@ -108,29 +86,33 @@ def test_in_the_middle_of_a_drain(  # R1, R2, R5
     with redis_server(own) as limits, proxy(limits.port) as between:
         client = redis.Redis.from_url(limits.url)
         url = f"redis://127.0.0.1:{between.port}/0"
-        with draining(server, tmp_path, url, fleetlimit_waiting_room=room) as (_, _, starts):
+        with draining(server, tmp_path, url, fleetlimit_waiting_room=room) as drain:
             began = time.monotonic()
             while time.monotonic() < began + 4:
                 fault(client, between)
                 time.sleep(0.02)
             mended(client, between)
-        assert window(starts) <= LIMIT + over
+            drain.heals()
+        note(drain.starts, LIMIT + over, tasks=TASKS, healed=drain.healed)
 
 
-def test_foreign_data_at_one_key_hurts_nobody_else(server: Server, tmp_path: Path) -> None:  # N11
+def test_foreign_data_at_one_key_hurts_nobody_else(  # N11
+    server: Server, tmp_path: Path, note: Note
+) -> None:
     own = tmp_path / "limits"
     own.mkdir()
     with redis_server(own) as limits:
         client = redis.Redis.from_url(limits.url)
-        with draining(server, tmp_path, limits.url, traceback=True) as (one, _, _):
-            other = one.run()
+        with draining(server, tmp_path, limits.url, traceback=True) as drain:
+            other = drain.fleet.run()
             client.rpush("fleetlimit:{api-10-1-1:" + other + "}", "theirs")
-            lost = one.send("ten", other)
+            lost = drain.fleet.send("ten", other)
             with pytest.raises(Exception, match="foreign data at fleetlimit:"):
                 lost.get(timeout=20)
+        note(drain.starts, LIMIT, tasks=TASKS)  # this fault stays
 
 
-def test_one_host_is_cut_off_and_healed(server: Server, tmp_path: Path) -> None:
+def test_one_host_is_cut_off_and_healed(server: Server, tmp_path: Path, note: Note) -> None:
     """It takes its share, while the other has the whole limit: so much more, and no more."""
     own = tmp_path / "limits"
     own.mkdir()
@@ -147,43 +129,33 @@ def test_one_host_is_cut_off_and_healed(server: Server, tmp_path: Path) -> None:
             one.start("prefork", 2, TEST_CONF=cut)
             time.sleep(5.5)
             run = one.run()
-            for n in range(TASKS):
-                one.send("ten", run, n)
+            send(one, run, TASKS)
             one.wait(run, 15)
             between.black_hole = True
             time.sleep(4)
             between.black_hole = False
-            starts = one.wait(run, TASKS, 60)
+            healed = time.time()
+            starts = all_of(one, run, TASKS)
             again = one.run()
             time.sleep(2)
-            for n in range(20):
-                one.send("ten", again, n)
+            send(one, again, 20)
             assert window(one.wait(again, 20)) <= LIMIT
-    assert sorted(item["n"] for item in starts) == list(range(TASKS))
-    assert window(starts) <= LIMIT * (1 + 2 / 4) + 2 + 1
+    note(starts, LIMIT * (1 + 2 / 4) + 2 + 1, tasks=TASKS, healed=healed)
 
 
-def test_a_sentinel_fails_over_in_the_middle(server: Server, tmp_path: Path) -> None:  # R5
-    own = tmp_path / "sentinel"
-    own.mkdir()
-    with sentinel(own) as (master, port, _):
-        url = f"sentinel://127.0.0.1:{port}/limits"
-        with draining(server, tmp_path, url, fleetlimit_waiting_room=True) as (_, _, starts):
-            master.process.kill()
-        assert window(starts) <= LIMIT + PROCESSES + 1
-
-
-def test_a_node_of_a_cluster_hangs_in_the_middle(server: Server, tmp_path: Path) -> None:  # R4
+def test_a_node_of_a_cluster_hangs_in_the_middle(  # R4
+    server: Server, tmp_path: Path, note: Note
+) -> None:
     own = tmp_path / "cluster"
     own.mkdir()
     with cluster(own) as nodes:
         hosts = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
-        with draining(
-            server, tmp_path, f"redis+cluster://{hosts}", fleetlimit_waiting_room=True
-        ) as (_, _, starts):
+        url = f"redis+cluster://{hosts}"
+        with draining(server, tmp_path, url, fleetlimit_waiting_room=True) as drain:
             for node in nodes:
                 node.process.send_signal(signal.SIGSTOP)
             time.sleep(3)
             for node in nodes:
                 node.process.send_signal(signal.SIGCONT)
-        assert window(starts) <= LIMIT + PROCESSES + 1
+            drain.heals()
+        note(drain.starts, LIMIT + PROCESSES + 1, tasks=TASKS, healed=drain.healed)
