@@ -18,9 +18,12 @@ end
 
 -- the same entries in a ring of another size, its head first
 local function resize(s, size)
-  local entries = {}
-  for i = 0, s.n[2] - 1 do entries[i + 1] = struct.pack('>d', entry(s, i) - s.n[4]) end
-  redis.call('SETRANGE', s.key, HEADER, table.concat(entries))
+  local before = math.min(s.n[2], s.n[6] - s.n[1]) -- those up to the ring's end
+  local entries = redis.call('GETRANGE', s.key, at_place(s.n, 0), at_place(s.n, 0) + 8 * before - 1)
+  if s.n[2] > before then
+    entries = entries .. redis.call('GETRANGE', s.key, HEADER, HEADER + 8 * (s.n[2] - before) - 1)
+  end
+  redis.call('SETRANGE', s.key, HEADER, entries)
   s.n[1], s.n[6] = 0, size
 end
 

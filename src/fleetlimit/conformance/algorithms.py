@@ -221,3 +221,16 @@ class AlgorithmSuite:
         for _ in range(10):
             store.acquire([Spend(fast)])
         assert not store.acquire([Spend(slow)]).admitted
+
+    def test_a_log_keeps_its_entries_in_a_ring_of_another_size(
+        self, store: Store, clock: Clock
+    ) -> None:
+        few, many = limit_of("sliding_log", 5), limit_of("sliding_log", 8)
+        for _ in range(7):  # the ring's head is now in its middle
+            clock.forward(0.2)
+            assert store.acquire([Spend(few)]).admitted
+        assert [store.acquire([Spend(many)]).admitted for _ in range(4)] == [True] * 3 + [False]
+        assert store.peek([Spend(many)]).wait_us == 200_000
+        clock.forward(0.2)
+        assert store.acquire([Spend(many)]).admitted
+        assert store.peek([Spend(few)]).wait_us == 800_000  # the last five are what it remembers
