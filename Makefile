@@ -21,7 +21,7 @@ test-all: $(VENV)/ready
 smoke: $(SMOKE)/ready
 	$(SMOKE)/bin/python -m pytest smoke
 
-# Each fault ten times, all ten whatever fails; then what each did: about three hours.
+# Each fault ten times, all ten whatever fails; then what each did: about two hours.
 soak: $(VENV)/ready
 	file=$$(mktemp); failed=0; \
 	for n in 1 2 3 4 5 6 7 8 9 10; do \
@@ -41,6 +41,7 @@ format: $(VENV)/ready
 # About six minutes; each prints ratios against a baseline of the same run.
 bench: $(VENV)/ready
 	$(RUN) benchmarks/decision.py
+	$(RUN) benchmarks/cost.py
 	$(RUN) benchmarks/overhead.py
 	$(RUN) benchmarks/fleet.py
 

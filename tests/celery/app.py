@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import time
+from functools import cache
 from typing import Any
 
 import redis
@@ -37,6 +38,7 @@ if os.environ.get("TEST_QUEUE_TYPE"):
     app.conf.update(task_queues=[work], task_default_queue=work.name)
 
 
+@cache
 def store() -> redis.Redis:
     return redis.Redis.from_url(REDIS, decode_responses=True)
 
