@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -90,6 +91,11 @@ class Fleet:
         self._stack.close()
         self.sender.close()
         self.redis.close()
+
+
+def heard() -> None:
+    """Wait until each worker has heard how many processes there are."""
+    time.sleep(1.5)  # a beat (see tests/celery/app.py), and a little
 
 
 def window(starts: list[dict[str, Any]], per: float = 1.0) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetlimit.demo.processes import Server, until
-from tests.celery.harness import Fleet, fleet
+from tests.celery.harness import Fleet, fleet, heard
 
 LIMIT, TASKS, PROCESSES = 10, 80, 4
 
@@ -38,7 +38,7 @@ def draining(
     with fleet(folder, server.url, server.url, TEST_CONF=settings) as one:
         for _ in range(2):
             one.start("prefork", PROCESSES // 2)
-        time.sleep(5.5)  # the pace of the heartbeats: each knows of the other
+        heard()
         drain = Drain(one, one.run())
         send(one, drain.run, TASKS)
         one.wait(drain.run, 15)

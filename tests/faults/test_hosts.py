@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from fleetlimit.demo.processes import until
-from tests.celery.harness import fleet, window
+from tests.celery.harness import fleet, heard, window
 from tests.faults.drain import LIMIT, PROCESSES, TASKS, all_of, away, send
 from tests.faults.report import Note
 from tests.hosts import PORT, hosts, redis_on
@@ -26,7 +26,7 @@ def test_one_of_two_hosts_is_cut_off_and_healed(tmp_path: Path, note: Note) -> N
         with fleet(tmp_path, f"redis+socket://{socket}", f"unix://{socket}", **env) as one:
             one.start("prefork", PROCESSES // 2, prefix=lan.on(2))
             worker = one.start("prefork", PROCESSES // 2, prefix=lan.on(3))
-            time.sleep(5.5)  # the pace of the heartbeats: each knows of the other
+            heard()
             run = one.run()
             send(one, run, TASKS)
             one.wait(run, 15)

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from fleetlimit.demo.processes import Server, redis_server, until
-from tests.celery.harness import Fleet, fleet, window
+from tests.celery.harness import Fleet, fleet, heard, window
 from tests.faults.drain import all_of, away, send
 from tests.faults.report import Note
 from tests.proxy import Proxy, proxy
@@ -60,7 +60,7 @@ def test_the_fleet_shares_the_limit(
             lambda: len(one.limits.zrange("fleetlimit:processes", 0, -1)) == 3,  # type: ignore[attr-defined]
             "all are there",
         )
-        time.sleep(5.5)  # the pace of the heartbeats: each has learned the number
+        heard()
         run = one.run()
         send(one, run, 900, "fifty")
         one.wait(run, 60)

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from fleetlimit.demo.processes import Server, redis_server
-from tests.celery.harness import fleet, window
+from tests.celery.harness import fleet, heard, window
 from tests.clusters import cluster
 from tests.faults.drain import LIMIT, PROCESSES, TASKS, all_of, draining, send
 from tests.faults.report import Note
@@ -127,7 +127,7 @@ def test_one_host_is_cut_off_and_healed(server: Server, tmp_path: Path, note: No
         with fleet(tmp_path, server.url, server.url, TEST_CONF=conf) as one:
             one.start("prefork", 2)
             one.start("prefork", 2, TEST_CONF=cut)
-            time.sleep(5.5)
+            heard()
             run = one.run()
             send(one, run, TASKS)
             one.wait(run, 15)
