@@ -11,6 +11,7 @@ FLEETLIMIT_URL=redis://localhost:6379/0 python -m examples.broken_limiters
 from __future__ import annotations
 
 import os
+import sys
 import time
 import uuid
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -84,6 +85,10 @@ def at_once(url: str, limit: int, calls: int) -> tuple[int, int]:
 def main() -> None:
     url = os.environ.get("FLEETLIMIT_URL", "redis://localhost:6379/0")
     print(f"{INSTANCES} instances, each asked {CONFIGURED} times, {CONFIGURED} a day allowed:")
+    try:
+        redis.Redis.from_url(url).ping()
+    except redis.ConnectionError as error:
+        sys.exit(f"no Redis at FLEETLIMIT_URL: {error}")
     for algorithm in ALGORITHMS:
         print(f"  {algorithm:16} private {fleet(algorithm):4}   shared {fleet(algorithm, url):4}")
     racy, exact = at_once(url, 10, 100)

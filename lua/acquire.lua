@@ -23,9 +23,11 @@ for _, name in ipairs({ 'max_sleep', 'horizon', 'grace', 'expires_in', 'park_aft
 end
 ask.verdict, ask.wait, ask.sleep = 1, 0, 0
 
-local limits, known = {}, math.huge
+-- all rules before anything is written: one may have to be loaded
+local limits, rules, known = {}, {}, math.huge
+for i = 1, n do rules[i] = rule_at(ask, 7 * i, 3 * i) end
 for i = 1, n do
-  local l = examine(ask, 7 * i - 7, 3 * i)
+  local l = examine(ask, 7 * i - 7, 3 * i, rules[i])
   if l.blocked and l.wait > ask.wait then ask.last, ask.wait = l, l.wait end
   ask.sleep = math.max(ask.sleep, l.lag)
   if l.seen > 0 then known = math.min(known, l.seen) end

@@ -6,11 +6,15 @@
 -- Reply integer: 1. Keeps invariant 6 of gcra.py.
 local now, slack = clock(ARGV[1])
 local late = tonumber(ARGV[2])
-for i = 1, #KEYS / 2 do
-  local s, a = load(KEYS[2 * i - 1]), 3 * i
-  local rule = in_force(KEYS[2 * i], ARGV[a + 2], now, ARGV[a])
-  local algorithm, r = rule_of(rule)
-  known_as(s, rule)
-  if algorithm.delay(s, r, now, late, tonumber(ARGV[a + 1])) then moved(s, now, slack) end
+local rules = {}
+for i = 1, #KEYS / 2 do -- all of them before anything is written: one may have to be loaded
+  rules[i] = in_force(KEYS[2 * i], ARGV[3 * i + 2], now, ARGV[3 * i])
+  rule_of(rules[i])
+end
+for i, rule in ipairs(rules) do
+  local s, algorithm, r = load(KEYS[2 * i - 1]), rule_of(rule)
+  if not known_as(s, rule) and algorithm.delay(s, r, now, late, tonumber(ARGV[3 * i + 1])) then
+    moved(s, now, slack)
+  end
 end
 return 1

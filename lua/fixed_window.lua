@@ -22,15 +22,16 @@ end
 
 -- when `cost` units after `before` others find room (or now)
 local function place(s, r, now, cost, before)
-  local number, used = open_at(r, now), before
+  local number, room = open_at(r, now), r[1]
+  cost = math.min(cost, r[1]) -- above a limit that was lowered: in an empty window, and paid in whole
   local counted = s.n and number_at(r, s.n[1])
-  if counted and counted >= number then number, used = counted, s.n[2] + before end
-  if used + cost > r[1] then
-    local full = math.max(0, used - r[1])
+  if counted and counted >= number then number, room = counted, math.max(0, r[1] - s.n[2]) end
+  if before + cost > room then
+    local full = math.max(0, before - room)
     number = number + 1 + math.floor(full / r[1])
     if full % r[1] + cost > r[1] then number = number + 1 end
   end
-  return math.max(now, start_of(r, number))
+  return math.max(now, start_of(r, number)), number
 end
 
 local function put(s, r, number, used)
@@ -44,20 +45,29 @@ local function add(s, r, number, cost)
 end
 
 function window.clamp(s, r, now)
-  local number, counted = number_at(r, now), s.n and number_at(r, s.n[1])
-  if counted and counted < number then s.n = nil end
-  if not s.n or counted <= number + 1 then return false end
-  put(s, r, number, s.n[2])
-  return true
+  if not s.n then return false end
+  local number, counted = number_at(r, now), number_at(r, s.n[1])
+  -- ahead by more than a booking: the clock stepped back; or another grid's window that has not ended
+  local other = counted < number or s.n[1] ~= start_of(r, counted)
+  local beyond = counted > number + 1 or other and s.full_at > now
+  if beyond then put(s, r, number, s.n[2])
+  elseif counted < number then s.n = nil
+  else put(s, r, counted, s.n[2]) end
+  return beyond
 end
 
 function window.look(s, r, now, cost)
-  local start = place(s, r, now, cost, 0)
-  if start > now then return start - now, now - start end
-  return 0, now - start_of(r, number_at(r, now)) - window.pace(r, s.n and s.n[2] or 0)
+  local start, number = place(s, r, now, cost, 0)
+  local counted = s.n and number_at(r, s.n[1]) == number
+  -- a unit is due, for the sake of those in line, when an even pace would come to it
+  local due = start_of(r, number) + window.pace(r, counted and s.n[2] or 0)
+  return start - now, now - due
 end
 
-function window.wait(s, r, now, cost, before) return place(s, r, now, cost, before) - now end
+function window.wait(s, r, now, cost, before)
+  local start = place(s, r, now, cost, before)
+  return start - now
+end
 
 function window.pace(r, units) return units * math.ceil(r[3] / r[1]) end
 

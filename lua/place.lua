@@ -2,13 +2,20 @@
 -- now, slack, look_only, id, first_seen, max_sleep, horizon, grace, copy, message; then the decision:
 -- verdict, wait, sleep, last (the limit that binds).
 
+-- the rule in force for the limit at ARGV[a + 1 ...], its override at KEYS[k]
+local function rule_at(ask, k, a)
+  local found = {}
+  found.text, found.pause = in_force(KEYS[k], ARGV[a + 3], ask.now, ARGV[a + 1])
+  found.algorithm, found.r = rule_of(found.text)
+  return found
+end
+
 -- read the limit at KEYS[k + 1 ...], ARGV[a + 1 ...]: its state, this task's rank and wait
-local function examine(ask, k, a)
+local function examine(ask, k, a, rule)
   local l = line_at(KEYS, k)
   l.rank, l.count, l.seen, l.stored_units = 0, 0, ask.first_seen, l.units
   l.given, l.cost = ARGV[a + 1] .. ':', tonumber(ARGV[a + 2]) -- the caller's own rule
-  l.rule, l.pause = in_force(KEYS[k + 7], ARGV[a + 3], ask.now, ARGV[a + 1])
-  l.algorithm, l.r = rule_of(l.rule)
+  l.rule, l.pause, l.algorithm, l.r = rule.text, rule.pause, rule.algorithm, rule.r
   local other = known_as(l, l.rule)
   l.found, l.found_full_at = l.n and { unpack(l.n) }, l.full_at
   l.clamped = l.algorithm.clamp(l, l.r, ask.now) or other
@@ -73,6 +80,7 @@ local function settle(ask, l)
   if l.units > 0 then
     local line_ttl = lifetime(l)
     ttl = line_ttl > 0 and math.max(ttl, line_ttl) or 0
+    if line_ttl > 0 then keep(l.line, line_ttl) end -- nobody is parked any more
   end
   save(l, ttl)
 end

@@ -32,6 +32,8 @@ local function under(given)
   return u
 end
 
+local function early_us() return math.min(lead, SHORT_US + 2 * under_way) end
+
 -- the turn of a task with `ahead` before it, microseconds from now; and whether too many are out
 local function turn_of(message)
   local given = string.match(message, '^[^:]*')
@@ -45,7 +47,7 @@ local function turn_of(message)
   local turn = u.algorithm.wait(u, u.r, now, mean, ahead * mean)
   if u.pause > 0 then turn = math.max(turn, u.pause + u.algorithm.pace(u.r, ahead * mean)) end
   return turn, out > 2 and u.algorithm.pace(u.r, out * mean) > HELD_US
-    and u.algorithm.wait(u, u.r, now, mean, out * mean) > 0
+    and u.algorithm.wait(u, u.r, now, mean, out * mean) > early_us()
 end
 
 local function claim(id, message, before)
@@ -73,8 +75,7 @@ while visit == 0 and seen < l.count do
       end
     else
       local turn, too_many = turn_of(message)
-      local early = math.min(lead, SHORT_US + 2 * under_way)
-      if turn > early then visit = now + turn - early
+      if turn > early_us() then visit = now + turn - early_us()
       elseif too_many or #reply > 3 * most then visit = now + 50000
       else claim(id, message, claimed) end
     end

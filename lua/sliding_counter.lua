@@ -35,6 +35,7 @@ end
 -- when `cost` units after `before` others may start, now or later, and since when
 local function place(s, r, now, cost, before)
   local n = from(r, s.n, open_at(r, now))
+  cost = math.min(cost, r[1]) -- above a limit that was lowered: when all is forgotten, and paid in whole
   if before > 0 and n[2] + before + cost > r[1] then
     -- the others fill this window, and whole ones after it
     local each = math.max(1, math.min(r[1] - 1, math.floor(r[1] * r[2] / (r[2] + r[3]))))
@@ -60,16 +61,15 @@ local function put(s, r, n)
 end
 
 function counter.clamp(s, r, now)
-  local number, counted = number_at(r, now), s.n and number_at(r, s.n[1])
-  if not s.n or counted < number - 1 then
-    s.n = nil
-    return false
-  elseif counted <= number + 1 then
-    s.n = rolled(r, s.n, math.max(number, counted))
-    return false
-  end
-  put(s, r, { start_of(r, number), s.n[2], s.n[3] })
-  return true
+  if not s.n then return false end
+  local number, counted = number_at(r, now), number_at(r, s.n[1])
+  -- as of a fixed window
+  local other = counted < number - 1 or s.n[1] ~= start_of(r, counted)
+  local beyond = counted > number + 1 or other and s.full_at > now
+  if beyond then put(s, r, { start_of(r, number), s.n[2], s.n[3] })
+  elseif counted < number - 1 then s.n = nil
+  else put(s, r, rolled(r, s.n, math.max(number, counted))) end
+  return beyond
 end
 
 function counter.look(s, r, now, cost)

@@ -12,8 +12,12 @@ local function entry(s, i)
   return struct.unpack('>d', redis.call('GETRANGE', s.key, from, from + 7)) + s.n[4]
 end
 
-local function put(s, i, at)
-  redis.call('SETRANGE', s.key, at_place(s.n, i), struct.pack('>d', at - s.n[4]))
+-- entries i, i + 1, ... all at one instant: two writes, however many
+local function put(s, i, count, at)
+  local value, place = struct.pack('>d', at - s.n[4]), (s.n[1] + i) % s.n[6]
+  local before = math.min(count, s.n[6] - place) -- those up to the ring's end
+  redis.call('SETRANGE', s.key, HEADER + 8 * place, string.rep(value, before))
+  if count > before then redis.call('SETRANGE', s.key, HEADER, string.rep(value, count - before)) end
 end
 
 -- the same entries in a ring of another size, its head first
@@ -78,19 +82,27 @@ function log.spend(s, r, now, cost, sleep)
   if s.n[6] ~= r[1] then resize(s, r[1]) end
   local extra = math.max(0, s.n[2] + cost - r[1])
   s.n = { (s.n[1] + extra) % r[1], s.n[2] + cost - extra, at, s.n[4], math.max(0, at - now), r[1] }
-  for i = s.n[2] - cost, s.n[2] - 1 do put(s, i, at) end
+  put(s, s.n[2] - cost, cost, at)
   s.kind, s.full_at = 'l', at + r[2]
 end
 
-function log.delay(s, r, now, late)
+function log.delay(s, r, now, late, cost)
   log.clamp(s, r, now)
-  if not s.n then return false end
-  local at, i = math.max(now, s.n[3]), s.n[2] - 1
-  local first = math.max(0, i - MOVED)
-  while i > first and entry(s, i) > now - late do i = i - 1 end
-  for place = i, s.n[2] - 2 do put(s, place, entry(s, place + 1)) end
-  put(s, s.n[2] - 1, at)
-  s.n[3], s.n[5], s.full_at = at, math.max(s.n[5], at - now), at + r[2]
+  if not s.n then
+    log.spend(s, r, now, cost, 0)
+    return true
+  end
+  if s.n[6] ~= r[1] then resize(s, r[1]) end
+  local at, live = math.max(now, s.n[3]), s.n[2]
+  local younger = live
+  while younger > math.max(0, live - MOVED) and entry(s, younger - 1) > now - late do younger = younger - 1 end
+  local first = math.max(0, younger - cost)
+  for i = younger, live - 1 do put(s, first + i - younger, 1, entry(s, i)) end
+  local kept = first + live - younger
+  local extra = math.max(0, kept + cost - r[1])
+  put(s, kept, cost, at)
+  s.n = { (s.n[1] + extra) % r[1], kept + cost - extra, at, s.n[4], math.max(s.n[5], at - now), r[1] }
+  s.full_at = at + r[2]
   return true
 end
 

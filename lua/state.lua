@@ -1,7 +1,7 @@
 -- Prelude of the other scripts: the clock, rules, and the stored state of a line.
 --
 -- Rule, a text: a letter for the algorithm and its numbers, parted by commas (`wire` in
--- src/fleetlimit/algorithms). Override, one string per limit: "<rule or nothing>:<pause_until_us>".
+-- src/fleetlimit/algorithms). Override, one string per limit: "<rules, parted by ;>:<pause_until_us>".
 -- State, one string per line:
 --   "<tat_us>"                                                  gcra, when there is no more to say
 --   "<letter>:<units>:<full_at_us>:<numbers of the algorithm>"  g, f and c
@@ -25,8 +25,10 @@ end
 local function text(number) return string.format('%.0f', number) end
 
 -- the first numbers of a list, parted by colons: one call, for it is made in every decision
-local FORMATS = { '%.0f', '%.0f:%.0f', '%.0f:%.0f:%.0f', '%.0f:%.0f:%.0f:%.0f', '%.0f:%.0f:%.0f:%.0f:%.0f' }
-local function joined(numbers) return string.format(FORMATS[math.min(#numbers, 5)], unpack(numbers, 1, 5)) end
+local function joined(numbers)
+  local count = math.min(#numbers, 6)
+  return string.format(string.sub('%.0f:%.0f:%.0f:%.0f:%.0f:%.0f', 1, 5 * count - 1), unpack(numbers, 1, count))
+end
 
 -- the numbers of a text (seven at most), parted by commas or colons
 local NUMBERS = '^(-?%d*)' .. string.rep('[,:]?(-?%d*)', 6)
@@ -37,17 +39,24 @@ local function numbers_of(value)
 end
 
 -- the algorithm of a rule, and its numbers; before anything is written, for it may not have been loaded
+local SIZES = { g = 3, f = 7, c = 5, l = 2 }
 local function rule_of(value)
-  if not ALGORITHMS[string.sub(value, 1, 1)] then error('FLEETLIMIT_LOAD an override counts in another way') end
-  return ALGORITHMS[string.sub(value, 1, 1)], numbers_of(string.sub(value, 3))
+  local letter, r = string.sub(value, 1, 1), numbers_of(string.sub(value, 3))
+  local size = SIZES[letter]
+  if not size or #r ~= size or r[1] < 1 or r[2] < 0 then error('FLEETLIMIT not a rule: ' .. value) end
+  if not ALGORITHMS[letter] then error('FLEETLIMIT_LOAD an override counts in another way') end
+  return ALGORITHMS[letter], r
 end
 
 -- the rule in force (the caller's, or an override's) and how long a pause lasts, microseconds
 local function in_force(key, given, now, rule)
   local value = given ~= '' and given or redis.call('GET', key)
   if not value then return rule, 0 end
-  local other, pause = string.match(value, '^([a-z,%d%-]*):(%d+)$')
+  local other, pause = string.match(value, '^([a-z,;%d%-]*):(%d+)$')
   if not other then error('FLEETLIMIT not an override at key ' .. key) end
+  if string.find(other, ';', 1, true) then -- of several the one that counts as the caller does
+    other = string.match(';' .. other, ';(' .. string.sub(rule, 1, 1) .. '[^;]*)') or ''
+  end
   return other ~= '' and other or rule, math.max(pause - now, 0)
 end
 
@@ -59,6 +68,7 @@ local function load(key)
   local value = redis.call('GETRANGE', key, 0, HEADER - 1)
   if value == '' and redis.call('EXISTS', key) == 0 then return s end
   local kind = string.sub(value, 1, 1)
+  if #value == HEADER and kind ~= 'l' then value = redis.call('GET', key) end -- it may be longer
   if kind == 'g' then
     local units, tat, ticks, ahead = string.match(value, '^g:(%d+):(%d+):(%d+):(%d+)$')
     if not units then foreign(key) end
@@ -70,7 +80,11 @@ local function load(key)
   elseif kind == 'l' and #value == HEADER then
     s.n = { struct.unpack('>dddddddd', value, 2) }
     s.units, s.full_at = table.remove(s.n, 1), table.remove(s.n, 1)
-  elseif string.find(value, '^[fc]:%d+:%d+:[%d:%-]+$') then
+    local head, live, size = s.n[1], s.n[2], s.n[6]
+    if not (s.units >= 0 and head >= 0 and head < size and live >= 1 and live <= size and size <= 1000000) then
+      foreign(key)
+    end
+  elseif string.find(value, '^f:%d+:%d+:%-?%d+:%d+$') or string.find(value, '^c:%d+:%d+:%-?%d+:%d+:%d+$') then
     s.n = numbers_of(string.sub(value, 3))
     s.units, s.full_at = table.remove(s.n, 1), table.remove(s.n, 1)
   else
@@ -113,7 +127,7 @@ end
 
 -- how long a state with nobody in its line says something, milliseconds
 local function life(s, now, slack)
-  return math.max(math.ceil((s.full_at - now) / 1000) + slack, 1)
+  return math.max(math.ceil(math.max(s.full_at - now, 0) / 1000) + slack, 1)
 end
 
 -- another state for those who wait or not: while somebody does, its expiry is the line's

@@ -90,23 +90,35 @@ def status(name: str, key: str | None, url: str | None, as_json: bool) -> None:
 @click.option("--burst", type=int, help="Units that may start at one instant.")
 @click.option("--margin", default=0.01, show_default=True, help="Share of the period kept free.")
 @click.option(
-    "--algorithm", type=click.Choice(ALGORITHMS), default="gcra", show_default=True, help="How it counts."
+    "--algorithm", type=click.Choice(ALGORITHMS), help="How it counts, if not as in the code."
 )  # fmt: skip
 @click.option("--offset", default=0.0, help="When windows begin after the epoch, in seconds.")
+@click.option("--tz", help="The zone to whose midnight a fixed window is aligned.")
 @_url
+@click.pass_context
 def configure(
-    name: str, limit: int | None, per: float, burst: int | None, margin: float, algorithm: str,
-    offset: float, url: str | None,
+    ctx: click.Context, name: str, limit: int | None, per: float, burst: int | None, margin: float,
+    algorithm: str | None, offset: float, tz: str | None, url: str | None,
 ) -> None:  # fmt: skip
     """Change a limit's numbers for the whole fleet, at once, until changed again.
 
     Without LIMIT the numbers in the code are in force again.
     """
+    given = [
+        one for one in ("per", "burst", "margin", "algorithm", "offset", "tz") if _said(ctx, one)
+    ]
+    if limit is None and given:
+        raise click.UsageError(f"--{given[0]} without LIMIT: say how many units per period")
     with _plain_errors():
         _limiter(url).configure(
-            name, limit, per, burst=burst, margin=margin, algorithm=algorithm, offset=offset
+            name, limit, per, burst=burst, margin=margin, algorithm=algorithm, offset=offset, tz=tz
         )
-    click.echo(f"{name}: {'as in the code' if limit is None else f'{limit} per {per:g} s'}")
+    how = f", {algorithm}" if algorithm else ""
+    click.echo(f"{name}: {'as in the code' if limit is None else f'{limit} per {per:g} s{how}'}")
+
+
+def _said(ctx: click.Context, option: str) -> bool:
+    return ctx.get_parameter_source(option) is not click.core.ParameterSource.DEFAULT
 
 
 @main.command()

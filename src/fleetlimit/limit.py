@@ -119,7 +119,7 @@ class RateLimit:
 
     def _checked_burst(self, burst: int | None) -> int:
         if self.algorithm not in ("gcra", "token_bucket"):
-            if burst is not None and burst != 1:
+            if burst is not None and _whole("burst", burst) != 1:
                 raise ConfigurationError(f"burst={_short(burst)}: {self.algorithm} has no burst")
             return 1
         if burst is None:

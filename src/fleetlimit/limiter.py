@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -11,10 +12,11 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from fleetlimit import standin
-from fleetlimit.errors import ConfigurationError, RateLimited
+from fleetlimit.algorithms.base import Algorithm
+from fleetlimit.errors import ConfigurationError, RateLimited, StateError
 from fleetlimit.keys import encode
 from fleetlimit.limit import RateLimit, checked_policy, checked_processes
-from fleetlimit.store.base import Outcome, Spend, Store
+from fleetlimit.store.base import Outcome, Override, Spend, Store
 from fleetlimit.store.guard import Guard, Health
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import Room, Status
@@ -143,21 +145,29 @@ class RateLimiter:
         *,
         burst: int | None = None,
         margin: float = 0.01,
-        algorithm: str = "gcra",
+        algorithm: str | None = None,
         offset: float | timedelta = 0.0,
+        tz: str | None = None,
     ) -> None:
         """Change a limit's numbers for the whole fleet, at once and until changed again, without a
-        deploy; tasks that wait already go at the new pace. Another algorithm starts its count anew.
-        Without `limit` the numbers in the code are in force again.
+        deploy; tasks that wait already go at the new pace. Without `limit` the numbers in the code
+        are in force again.
 
+        :param algorithm: None: the code's own; another one starts the count anew.
+        :param burst, margin, offset, tz: as `RateLimit`; what the code says of them is not taken over. `tz`
+            holds for the next change of that zone's clocks, up to a year ahead: then say it again.
         :raises ConfigurationError: as `RateLimit`.
         """
-        rule = None
+        rules: tuple[Algorithm, ...] = ()
         if limit is not None:
-            rule = RateLimit(
-                name, limit, per, burst=burst, margin=margin, algorithm=algorithm, offset=offset
-            ).rule
-        self._override(name, rule=rule)
+            numbers: dict[str, Any] = {"limit": limit, "per": per, "margin": margin}
+            grid: dict[str, Any] = {"offset": offset, "tz": tz}
+            if algorithm is not None:
+                one = RateLimit(name, **numbers, **grid, burst=burst, algorithm=algorithm)
+                rules = (one.rule,)
+            else:
+                rules = _rules_of_each(name, burst, numbers, grid)
+        self._override(name, rules=rules)
 
     def pause(self, name: str, seconds: float) -> None:
         """Close a limit, for all keys: nothing starts and nothing is let go until then. A second
@@ -176,7 +186,11 @@ class RateLimiter:
 
     def _override(self, name: str, **changed: Any) -> None:
         _check_name(name)
-        self.store.set_override(name, replace(self.store.override(name), **changed))
+        try:
+            former = self.store.override(name)
+        except StateError:  # foreign data: this is what replaces it
+            former = Override()
+        self.store.set_override(name, replace(former, **changed))
         if inner := redis_store(self.store):
             Room(inner).wake(name)
 
@@ -216,6 +230,18 @@ def _redis_store(source: Any, client_time: bool) -> RedisStore:
         return RedisStore(source)
     logger.warning("rate limits use this host's clock: keep all hosts' clocks together (NTP)")
     return RedisStore(source, clock=lambda: time.time_ns() // 1000)
+
+
+def _rules_of_each(
+    name: str, burst: int | None, numbers: dict[str, Any], grid: dict[str, Any]
+) -> tuple[Algorithm, ...]:
+    """The same numbers as each algorithm counts them; an algorithm that cannot keeps the code's."""
+    found = [RateLimit(name, **numbers, burst=burst).rule]
+    kinds = {"fixed_window": grid, "sliding_log": {}, "sliding_counter": {"offset": grid["offset"]}}
+    for algorithm, more in kinds.items():
+        with contextlib.suppress(ConfigurationError):
+            found.append(RateLimit(name, **numbers, **more, algorithm=algorithm).rule)
+    return tuple(found)
 
 
 def redis_store(store: Store) -> RedisStore | None:

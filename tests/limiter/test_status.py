@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from fleetlimit import RateLimit, RateLimiter
 from fleetlimit.cli import main
 from fleetlimit.demo.processes import Server
+from fleetlimit.limit import ALGORITHMS
 from fleetlimit.store.base import Spend, Ticket
 
 SLOW = RateLimit("slow", 1, 60)
@@ -67,7 +69,21 @@ def test_what_cannot_be_configured(server: Server) -> None:
         (["configure", "partner", "5", "--algorithm", "leaky"], "'leaky' is not one of"),
         (["configure", "partner", "5", "--algorithm", "sliding_log", "--burst", "3"], "burst=3"),
         (["pause", "partner", "0"], "seconds=0.0"),
+        (["configure", "partner", "--per", "60"], "--per without LIMIT"),
+        (["configure", "partner", "5", "--algorithm", "fixed_window", "--tz", "Mars"], "tz='Mars'"),
     ):
         result = CliRunner().invoke(main, [*arguments, "--url", server.url])
         assert result.exit_code == 2
         assert said in result.output
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_configure_keeps_the_codes_algorithm(server: Server, algorithm: str) -> None:
+    limiter = RateLimiter(server.url)
+    limit = RateLimit("kept", 2, 3600, algorithm=algorithm, margin=0)
+    limiter.configure("kept", 4, 3600, margin=0)
+    for _ in range(4):
+        limiter.acquire(limit)
+    seen = limiter.store.peek([Spend(limit)]).readings[0]
+    assert type(seen.rule) is type(limit.rule)
+    assert seen.rule.pace_us(4) == pytest.approx(3600e6)

@@ -87,6 +87,56 @@ def test_real_time_is_arithmetic(client: redis.Redis, server: Server) -> None:  
     assert before + 3599 < tat < time.time() + 3601
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["l" * 80, "lorem ipsum " * 9, "l" + "\x7f" * 64, "f:1:2:-:-", "g:1:2", "c:1:2:3", "z:1"],
+)
+@pytest.mark.parametrize("algorithm", ["gcra", "fixed_window", "sliding_log", "sliding_counter"])
+def test_foreign_states(  # N11
+    client: redis.Redis, server: Server, algorithm: str, value: str
+) -> None:
+    client.set("fleetlimit:{odd}", value)
+    limiter, odd = RateLimiter(server.url), RateLimit("odd", 5, algorithm=algorithm)
+    with pytest.raises(StateError):
+        limiter.acquire(odd)
+    assert limiter.acquire(TEN)  # nothing else breaks
+    limiter.reset(odd)
+    assert limiter.acquire(odd)
+
+
+@pytest.mark.parametrize(
+    "value", ["z,1,2:0", "g,1:0", "g,0,0,0:0", "l,0,1000:0", "f,1:0", "hello", "g,1,1,1"]
+)
+def test_foreign_overrides(client: redis.Redis, server: Server, value: str) -> None:
+    client.set("fleetlimit:{odd}:override", value)
+    limiter, odd = RateLimiter(server.url), RateLimit("odd", 5)
+    with pytest.raises(StateError):
+        limiter.acquire(odd)
+    assert limiter.acquire(TEN)
+    limiter.configure("odd", 3)
+    assert limiter.acquire(odd)
+
+
+def test_an_override_of_another_algorithm_is_met_once(server: Server) -> None:
+    """The script is asked again with that algorithm, and has written nothing before."""
+    store, limits = RedisStore(server.url, clock=lambda: 10**15), [TEN, RateLimit("second", 10)]
+    spends = [Spend(one) for one in limits]
+    assert store.acquire(spends).admitted
+    RateLimiter(store).configure("second", 5, algorithm="sliding_log")
+    store.delay(spends, 300_000)
+    moved = store.peek(spends).readings[0].reset_us
+    assert moved == TEN.rule.reset_us(None, 0) + TEN.rule.pace_us(1) + 300_000
+
+
+def test_units_of_a_log_are_written_together(client: redis.Redis, server: Server) -> None:
+    many = RateLimit("many", 1_000_000, 60, algorithm="sliding_log")
+    store = RedisStore(server.url)
+    client.config_resetstat()
+    assert store.acquire([Spend(many, cost=900_000)]).admitted
+    stats: Any = client.info("commandstats")
+    assert stats["cmdstat_setrange"]["calls"] <= 4
+
+
 def test_exactly_ten_from_threads(server: Server) -> None:  # R3
     limiter = RateLimiter(server.url)
     with ThreadPoolExecutor(20) as pool:

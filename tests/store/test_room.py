@@ -238,7 +238,7 @@ def test_a_raised_limit_changes_the_pace_of_those_who_wait(rig: Rig, clock: Cloc
         rig.deliver()
     assert len(rig.started) >= 90
     limiter.configure("ten")
-    assert rig.store.override("ten").rule is None
+    assert rig.store.override("ten").rules == ()
 
 
 def test_cancelled_tasks_are_gone_and_free_their_places(rig: Rig, clock: Clock) -> None:
@@ -385,6 +385,44 @@ def test_cancelling_the_last_one_lets_the_keys_expire(rig: Rig) -> None:
         assert rig.room.cancel("ten", id)
     client = rig.store.connection.client
     assert all(client.pttl(LINE + key) > 0 for key in ("", ":line"))
+
+
+def test_a_parked_task_that_starts_leaves_nothing_for_ever(rig: Rig) -> None:
+    """Behind it in line stood one that never came back."""
+    rig.ask("first")
+    rig.ask("parked", seen=1)
+    rig.store.acquire([Spend(TEN)], Ticket("dead", max_sleep_us=0))
+    rig.clock.forward(1)
+    assert rig.ask("parked", seen=1).admitted
+    client = rig.store.connection.client
+    assert {key for key in client.scan_iter("fleetlimit:{ten}*") if client.pttl(key) == -1} == set()
+
+
+@pytest.mark.parametrize("algorithm", ["fixed_window", "sliding_log"])
+def test_a_new_window_belongs_to_those_who_waited_for_it(
+    rig: Rig, clock: Clock, algorithm: str
+) -> None:
+    """Newcomers ask each millisecond around its begin; those parked come 5 ms after they were let go."""
+    limit = RateLimit("day", 20, 86_400, algorithm=algorithm, margin=0)
+    for n in range(60):
+        rig.store.acquire([Spend(limit)], Ticket(f"t{n:02}", message="x"))
+    line, started, coming = "fleetlimit:{day}", list[str](), list[tuple[int, str, int, int]]()
+    clock.now = rig.room.release(line, LEAD).next_us + 200_000 - 100_000
+    for n in range(400):
+        clock.now += 1000
+        if n % 10 == 0:
+            released = rig.room.release(line, LEAD)
+            rig.room.confirm(line, released.copy, [id for id, _, _ in released.messages])
+            coming += [(clock.now + 5000, id, at, released.copy) for id, at, _ in released.messages]
+        for due in [one for one in coming if one[0] <= clock.now]:
+            coming.remove(due)
+            ticket = Ticket(due[1], due[2], copy=str(due[3]), message="x")
+            started += [due[1]] * rig.store.acquire([Spend(limit)], ticket).admitted
+        started += ["new"] * rig.store.acquire(
+            [Spend(limit)], Ticket(f"n{n}", message="x")
+        ).admitted
+    assert len(started) == 20
+    assert started.count("new") <= 2
 
 
 def test_reset_wakes_who_is_parked(rig: Rig) -> None:

@@ -16,6 +16,7 @@ from fleetlimit.store.base import Spend, Store, Ticket
 from fleetlimit.store.memory import MemoryStore
 from fleetlimit.store.redis import RedisStore
 
+WINDOWS = ("fixed_window", "sliding_log", "sliding_counter")
 # One name with different numbers: a limit that is changed in flight.
 LIMITS = [
     RateLimit("a", 10, 1, margin=0),
@@ -35,11 +36,12 @@ LIMITS = [
     RateLimit("c", 7, 1, algorithm="fixed_window"),
 ]
 OVERRIDES = [
-    *[None] * 4,
-    *[RateLimit("x", n, 1, burst=b).rule for n, b in ((20, 1), (3, 3), (50, 9), (7, 2))],
-    RateLimit("x", 8, 1, algorithm="fixed_window").rule,
-    *[RateLimit("x", n, 1, algorithm="sliding_log").rule for n in (3, 12)],
-    RateLimit("x", 8, 0.4, algorithm="sliding_counter").rule,
+    *[()] * 4,
+    *[(RateLimit("x", n, 1, burst=b).rule,) for n, b in ((20, 1), (3, 3), (50, 9), (7, 2))],
+    (RateLimit("x", 8, 1, algorithm="fixed_window").rule,),
+    *[(RateLimit("x", n, 1, algorithm="sliding_log").rule,) for n in (3, 12)],
+    (RateLimit("x", 8, 0.4, algorithm="sliding_counter").rule,),
+    tuple(RateLimit("x", 4, 0.7, algorithm=one).rule for one in ("gcra", *WINDOWS)),
 ]
 gaps = st.integers(0, 300_000) | st.sampled_from(
     [0, 0, 1, 99_999, 100_000, 3_600_000_000, -3_600_000_000]
@@ -97,7 +99,7 @@ class Player:
         if verb == "pause":
             new = replace(former, pause_until_us=self.clock.now + cost * 50_000)
         else:
-            new = replace(former, rule=OVERRIDES[cost + n % 5])
+            new = replace(former, rules=OVERRIDES[cost + n % 6])
         self.store.set_override(LIMITS[n].name, new)
 
     def _ticket(self, ticket: tuple | None) -> Ticket | None:

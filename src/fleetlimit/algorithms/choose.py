@@ -39,12 +39,16 @@ _ROUNDING = Fraction(1, 1000)
 # A log holds 8 bytes for each unit: this is 8 MB a key.
 _LONGEST_LOG = 1_000_000
 _DAY = 86_400
+# Clocks that are set back show an hour twice: shorter windows would come twice with it.
+_SHORTEST_ZONED = 3600
 # A grid knows of one change of the clocks; somewhere two of them are a month apart.
 _LONGEST_ZONED = 14 * _DAY
 
 
 def rule_of(limit: RateLimit) -> Algorithm:
     """:raises ConfigurationError: for numbers that cannot be counted exactly."""
+    if _stretched(limit) >= _EXACT // 2:
+        raise _inexact(limit)
     if limit.algorithm == "fixed_window":
         rule: Algorithm = _fixed_window(limit)
     elif limit.algorithm == "sliding_log":
@@ -89,9 +93,9 @@ def _bucket(limit: RateLimit) -> Rule:
 def _fixed_window(limit: RateLimit) -> FixedWindow:
     if limit.limit >= _EXACT:
         raise _inexact(limit)
-    if limit.tz and limit.per > _LONGEST_ZONED:
+    if limit.tz and not _SHORTEST_ZONED <= limit.per <= _LONGEST_ZONED:
         raise ConfigurationError(
-            f"per={limit.per!r}: windows of a time zone last two weeks at most"
+            f"per={limit.per!r}: windows of a time zone last from an hour to two weeks"
         )
     today = int(time.time()) // _DAY if limit.tz else 0
     grid = _grid(limit.per_us, round(limit.offset * 1e6), limit.tz, today)
@@ -113,6 +117,8 @@ def _counter(limit: RateLimit) -> SlidingCounter:
         per = limit.per_us // tick_us
         if per * tick_us == limit.per_us and limit.limit * per < _EXACT // 2:
             guard = -(-_guard(limit) // tick_us)
+            if guard >= per:
+                break
             return SlidingCounter(limit.limit, per, guard, tick_us, round(limit.offset * 1e6))
     raise _inexact(limit)
 
@@ -122,7 +128,13 @@ def _stretched(limit: RateLimit) -> Fraction:
 
 
 def _guard(limit: RateLimit) -> int:
-    return math.ceil(limit.per_us * Fraction(str(limit.margin)))
+    """:raises ConfigurationError: for a margin that leaves nothing of the window."""
+    guard = math.ceil(limit.per_us * Fraction(str(limit.margin)))
+    if guard >= limit.per_us:
+        raise ConfigurationError(
+            f"margin={limit.margin!r}: leaves nothing of a window of {limit.per!r} s"
+        )
+    return guard
 
 
 def _inexact(limit: RateLimit) -> ConfigurationError:

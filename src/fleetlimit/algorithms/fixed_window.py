@@ -5,6 +5,7 @@ across a boundary may hold `2 * limit`. The last `guard_us` of each window admit
 is counted in one window here and arrives in the next. Invariants (tests in `tests/core/test_windows.py`):
 
 1. At most `limit` units in each window of the grid. `test_fixed_window_bound`
+   Where another grid's window is still open its units count here as well.
 2. The wait is enough and no more. `test_wait_is_enough_and_no_more`
 3. A denial changes nothing. `test_denial_changes_nothing`
 4. A clock that steps makes nobody wait beyond the next window. `test_wait_is_bounded_whatever_is_stored`
@@ -12,7 +13,7 @@ is counted in one window here and arrives in the next. Invariants (tests in `tes
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fleetlimit.algorithms.base import Algorithm, Standing
 from fleetlimit.gcra import Rule
@@ -47,10 +48,12 @@ class Grid:
 
 @dataclass(frozen=True)
 class Counted:
-    """Units spent in the window that began at an instant (so that it means something to another grid)."""
+    """Units spent in the window that began at an instant, and ends at another: so it means something to
+    another grid too (two versions of a program may run at once)."""
 
     start_us: int
     used: int
+    full_at_us: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -68,22 +71,28 @@ class FixedWindow(Algorithm):
         return ",".join(map(str, ("f", self.limit, self.guard_us, *numbers)))
 
     def clamped(self, state: Counted | None, now_us: int) -> Counted | None:
-        number = self.grid.number(now_us)
-        if state is None or self.grid.number(state.start_us) < number:
+        if state is None:
             return None
-        return self._counted(number, state.used) if self.beyond(state, now_us) else state
+        number, counted = self.grid.number(now_us), self.grid.number(state.start_us)
+        if self.beyond(state, now_us):
+            return self._counted(number, state.used)
+        return self._counted(counted, state.used) if counted >= number else None
 
     def beyond(self, state: Counted | None, now_us: int) -> bool:
-        # One ahead is a start that was booked ahead; more is a clock that stepped back.
-        return state is not None and self.grid.number(state.start_us) > self.grid.number(now_us) + 1
+        # One ahead is a start that was booked ahead, more a clock that stepped back. Of another grid's window that
+        # has not ended the units count here too.
+        if state is None:
+            return False
+        number, counted = self.grid.number(now_us), self.grid.number(state.start_us)
+        other = counted < number or state.start_us != self.grid.start(counted)
+        return counted > number + 1 or (other and state.full_at_us > now_us)
 
     def look(self, state: Counted | None, now_us: int, cost: int) -> Standing:
         number, start = self._place(state, now_us, cost, 0)
-        if start > now_us:
-            return Standing(start - now_us, now_us - start)
-        used = state.used if state else 0
+        counted = state and self.grid.number(state.start_us) == number
         # A unit is due, for the sake of those in line, when an even pace would come to it.
-        return Standing(0, now_us - self.grid.start(number) - self.pace_us(used))
+        due = self.grid.start(number) + self.pace_us(state.used if state and counted else 0)
+        return Standing(start - now_us if start > now_us else 0, now_us - due)
 
     def wait_us(self, state: Counted | None, now_us: int, cost: int, before: int) -> int:
         return self._place(state, now_us, cost, before)[1] - now_us
@@ -130,13 +139,16 @@ class FixedWindow(Algorithm):
         return Rule(emission, 1, emission)
 
     def read_state(self, text: str) -> Counted | None:
-        return Counted(*map(int, text.split(":"))) if text else None
+        if not text:
+            return None
+        start, used = map(int, text.split(":"))
+        return self._counted(self.grid.number(start), used)
 
     def write_state(self, state: Counted | None) -> str:
         return f"{state.start_us}:{state.used}" if state else ""
 
     def _counted(self, number: int, used: int) -> Counted:
-        return Counted(self.grid.start(number), used)
+        return Counted(self.grid.start(number), used, self.grid.start(number + 1))
 
     def _added(self, state: Counted | None, number: int, cost: int) -> Counted:
         """So many more in a window, or in the later one that is counted already."""
@@ -150,12 +162,12 @@ class FixedWindow(Algorithm):
         return number + (at_us >= self.grid.start(number + 1) - self.guard_us)
 
     def _place(self, state: Counted | None, now_us: int, cost: int, before: int) -> tuple[int, int]:
-        """The window in which `cost` units after `before` others find room, and when it begins (or now)."""
-        number = self._open(now_us)
-        used = before
+        """The window in which `cost` units after `before` others find room, and when it begins (or now). A cost
+        above the limit (which was lowered under way) finds it in an empty one, and is paid in whole."""
+        number, room, cost = self._open(now_us), self.limit, min(cost, self.limit)
         if state and (later := self.grid.number(state.start_us)) >= number:
-            number, used = later, state.used + before
-        if used + cost > self.limit:
-            full = max(0, used - self.limit)  # units that go into later windows
+            number, room = later, max(0, self.limit - state.used)
+        if before + cost > room:
+            full = max(0, before - room)  # units that go into later windows
             number += 1 + full // self.limit + (full % self.limit + cost > self.limit)
         return number, max(now_us, self.grid.start(number))

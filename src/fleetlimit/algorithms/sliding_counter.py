@@ -12,7 +12,7 @@ holds up to `2 * limit - 1`. Invariants (tests in `tests/core/test_windows.py`):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fleetlimit.algorithms.base import Algorithm, Standing
 from fleetlimit.gcra import Rule
@@ -22,12 +22,13 @@ __all__ = ["Pair", "SlidingCounter"]
 
 @dataclass(frozen=True)
 class Pair:
-    """Units spent in the window that began at an instant (so that it means something to another grid), and
-    in the one before."""
+    """Units spent in the window that began at an instant, and in the one before; nothing of it says anything
+    from another instant on. (So it means something to another grid too: see `Counted`.)"""
 
     start_us: int
     current: int
     previous: int = 0
+    full_at_us: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,20 @@ class SlidingCounter(Algorithm):
         return f"c,{self.limit},{self.per},{self.guard},{self.tick_us},{self.offset_us}"
 
     def clamped(self, state: Pair | None, now_us: int) -> Pair | None:
-        number = self._number(now_us)
-        if state is None or self._number(state.start_us) < number - 1:
+        if state is None:
             return None
+        number, counted = self._number(now_us), self._number(state.start_us)
         if self.beyond(state, now_us):
-            return replace(state, start_us=self._start(number))
-        return self._rolled(state, max(number, self._number(state.start_us)))
+            return self._pair(number, state.current, state.previous)
+        return self._rolled(state, max(number, counted)) if counted >= number - 1 else None
 
     def beyond(self, state: Pair | None, now_us: int) -> bool:
-        # One ahead is a start that was booked ahead; more is a clock that stepped back.
-        return state is not None and self._number(state.start_us) > self._number(now_us) + 1
+        # As of a fixed window.
+        if state is None:
+            return False
+        number, counted = self._number(now_us), self._number(state.start_us)
+        other = counted < number - 1 or state.start_us != self._start(counted)
+        return counted > number + 1 or (other and state.full_at_us > now_us)
 
     def look(self, state: Pair | None, now_us: int, cost: int) -> Standing:
         at, ready = self._place(state, now_us, cost, 0)
@@ -110,7 +115,10 @@ class SlidingCounter(Algorithm):
         return Rule(emission, 1, emission)
 
     def read_state(self, text: str) -> Pair | None:
-        return Pair(*map(int, text.split(":"))) if text else None
+        if not text:
+            return None
+        start, current, previous = map(int, text.split(":"))
+        return self._pair(self._number(start), current, previous)
 
     def write_state(self, state: Pair | None) -> str:
         return f"{state.start_us}:{state.current}:{state.previous}" if state else ""
@@ -130,18 +138,21 @@ class SlidingCounter(Algorithm):
         """The same from a window on, its own or a later one."""
         later = number - self._number(pair.start_us)
         if later == 0:
-            return replace(pair, start_us=self._start(number))
-        return Pair(self._start(number), 0, pair.current if later == 1 else 0)
+            return self._pair(number, pair.current, pair.previous)
+        return self._pair(number, 0, pair.current if later == 1 else 0)
+
+    def _pair(self, number: int, current: int, previous: int) -> Pair:
+        return Pair(self._start(number), current, previous, self._start(number + 2))
 
     def _from(self, state: Pair | None, number: int) -> Pair:
         """What is counted from a window on, or from the later one that is counted already."""
         if state is None:
-            return Pair(self._start(number), 0)
+            return self._pair(number, 0, 0)
         return self._rolled(state, max(number, self._number(state.start_us)))
 
     def _place(self, state: Pair | None, now_us: int, cost: int, before: int) -> tuple[int, int]:
         """When `cost` units after `before` others may start, at `now_us` or later, and since when."""
-        pair = self._from(state, self._open(now_us))
+        pair, cost = self._from(state, self._open(now_us)), min(cost, self.limit)
         if before and pair.current + before + cost > self.limit:
             pair, before = self._after(pair, before)
         for _ in range(3):  # here, or where this window has become the former one, or forgotten
@@ -160,8 +171,8 @@ class SlidingCounter(Algorithm):
         here = min(before, max(0, self.limit - (pair.previous > 0) - pair.current))
         skipped, before = divmod(before - here, each)
         later = 1 + skipped * (2 if self.limit == 1 else 1)
-        start = self._start(self._number(pair.start_us) + later)
-        return Pair(start, 0, each if skipped else pair.current + here), before
+        former = each if skipped else pair.current + here
+        return self._pair(self._number(pair.start_us) + later, 0, former), before
 
     def _gone(self, pair: Pair, units: int) -> int:
         """How much of a window must be gone for `units` more, ticks."""

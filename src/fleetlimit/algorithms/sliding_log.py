@@ -39,15 +39,19 @@ class Log:
     newest_us: int
     shift_us: int = 0
     ahead_us: int = 0
-    ring: array[int] = field(default_factory=lambda: array("q"), compare=False, repr=False)
-    #: Places in the ring; 0: this is what a script said of it, without the ring.
-    size: int = field(default=0, compare=False, repr=False)
+    #: Places in the ring.
+    size: int = 0
+    #: None: this is what a script said of it; the ring stays where it is.
+    ring: array[int] | None = field(default=None, compare=False, repr=False)
 
     def entry(self, n: int) -> int:
         """When the n-th oldest unit started."""
+        assert self.ring is not None
         return self.ring[(self.head + n) % self.size] + self.shift_us
 
     def put(self, n: int, at_us: int) -> None:
+        if self.ring is None:
+            return
         place, value = (self.head + n) % self.size, at_us - self.shift_us
         if place == len(self.ring):
             self.ring.append(value)
@@ -75,7 +79,7 @@ class SlidingLog(Algorithm):
         if state.newest_us + self.per_us <= now_us:
             return None
         gone = max(self._gone(state, now_us), state.live - self.limit)
-        if not gone or not state.size:
+        if not gone or state.ring is None:
             return state
         return replace(state, head=(state.head + gone) % state.size, live=state.live - gone)
 
@@ -104,11 +108,11 @@ class SlidingLog(Algorithm):
         return units * -(-self.per_us // self.limit)
 
     def spend(self, state: Log | None, now_us: int, cost: int, sleep_us: int) -> Log:
-        state = state or Log(0, 0, 0, size=self.limit)
+        state = state or Log(0, 0, 0, size=self.limit, ring=array("q"))
         at = now_us + sleep_us
         if state.live:
             at = max(at, state.newest_us)
-        if state.size and state.size != self.limit:
+        if state.size != self.limit:
             state = self._resized(state)
         extra = max(0, state.live + cost - self.limit)  # the oldest, which this start follows
         spent = replace(
@@ -118,24 +122,35 @@ class SlidingLog(Algorithm):
             newest_us=at,
             ahead_us=max(0, at - now_us),
         )
-        if state.size:
-            for n in range(spent.live - cost, spent.live):
-                spent.put(n, at)
+        for n in range(spent.live - cost, spent.live):
+            spent.put(n, at)
         return spent
 
     def delay(self, state: Log | None, now_us: int, late_us: int, cost: int) -> Log | None:
-        """The entry that is meant goes to the end; the younger ones move up."""
+        """The start's entries go to the end, and the younger ones move up. If they have run out meanwhile,
+        they are written again."""
         state = self.clamped(state, now_us)
         if state is None:
-            return None
-        at, n = max(now_us, state.newest_us), state.live - 1
-        first = max(0, n - _MOVED)
-        while n > first and state.entry(n) > now_us - late_us:
-            n -= 1
-        for place in range(n, state.live - 1):
-            state.put(place, state.entry(place + 1))
-        state.put(state.live - 1, at)
-        return replace(state, newest_us=at, ahead_us=max(state.ahead_us, at - now_us))
+            return self.spend(None, now_us, cost, 0)
+        if state.size != self.limit:
+            state = self._resized(state)
+        at, younger = max(now_us, state.newest_us), state.live
+        while younger > max(0, state.live - _MOVED) and state.entry(younger - 1) > now_us - late_us:
+            younger -= 1
+        first = max(0, younger - cost)
+        for n in range(younger, state.live):
+            state.put(first + n - younger, state.entry(n))
+        kept = first + state.live - younger
+        extra = max(0, kept + cost - self.limit)
+        for n in range(kept, kept + cost):
+            state.put(n, at)
+        return replace(
+            state,
+            head=(state.head + extra) % self.limit,
+            live=kept + cost - extra,
+            newest_us=at,
+            ahead_us=max(state.ahead_us, at - now_us),
+        )
 
     def give_back(
         self, stored: Log | None, spent: Log | None, former: Log | None, now_us: int, cost: int
@@ -158,16 +173,16 @@ class SlidingLog(Algorithm):
         return Rule(emission, 1, emission)
 
     def read_state(self, text: str) -> Log | None:
-        """Without the ring, which stays where it is."""
         if not text:
             return None
-        head, live, newest, shift, ahead = map(int, text.split(":"))
-        return Log(head, live, newest, shift, ahead)
+        head, live, newest, shift, ahead, size = map(int, text.split(":"))
+        return Log(head, live, newest, shift, ahead, size)
 
     def write_state(self, state: Log | None) -> str:
         if state is None:
             return ""
-        return f"{state.head}:{state.live}:{state.newest_us}:{state.shift_us}:{state.ahead_us}"
+        numbers = (state.head, state.live, state.newest_us, state.shift_us, state.ahead_us)
+        return ":".join(map(str, (*numbers, state.size)))
 
     def _gone(self, state: Log, now_us: int) -> int:
         """How many of the oldest have run out: in steps that double, then halve."""
@@ -175,7 +190,7 @@ class SlidingLog(Algorithm):
         def gone(n: int) -> bool:
             return state.entry(n - 1) + self.per_us <= now_us
 
-        if not state.size or not gone(1):
+        if state.ring is None or not gone(1):
             return 0
         low, step = 1, 1
         while low + step < state.live and gone(low + step):
@@ -187,5 +202,7 @@ class SlidingLog(Algorithm):
 
     def _resized(self, state: Log) -> Log:
         """The limit was changed: the same entries, in a ring of its size."""
-        ring = array("q", (state.entry(n) - state.shift_us for n in range(state.live)))
+        ring = state.ring
+        if ring is not None:
+            ring = array("q", (state.entry(n) - state.shift_us for n in range(state.live)))
         return replace(state, head=0, ring=ring, size=self.limit)

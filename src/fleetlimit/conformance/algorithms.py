@@ -13,13 +13,16 @@ import pytest
 from fleetlimit.conformance.clock import START, Clock
 from fleetlimit.errors import CostError
 from fleetlimit.limit import ALGORITHMS, RateLimit
-from fleetlimit.store.base import Outcome, Spend, Store, Ticket
+from fleetlimit.store.base import Outcome, Override, Spend, Store, Ticket
 
 __all__ = ["AlgorithmSuite"]
 
 LIMIT = 20
 #: A window of every grid here begins at it.
 ALIGNED = START - 999
+
+#: One algorithm for each kind of rule.
+RULES = ("gcra", "fixed_window", "sliding_log", "sliding_counter")
 
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
@@ -221,6 +224,117 @@ class AlgorithmSuite:
         for _ in range(10):
             store.acquire([Spend(fast)])
         assert not store.acquire([Spend(slow)]).admitted
+
+    @pytest.mark.parametrize("algorithm", ["fixed_window", "sliding_counter"])
+    def test_two_versions_with_other_windows_stay_within_the_larger_limit(
+        self, store: Store, clock: Clock, algorithm: str
+    ) -> None:
+        """While a deploy rolls, each asks by its own numbers; a window of the other's that is open counts."""
+        clock.now = ALIGNED + 1_000_000
+        day, hour = limit_of(algorithm, 100, 86_400), limit_of(algorithm, 10, 3600)
+        shifted = limit_of(algorithm, 100, 86_400, offset=7200)
+        admitted = 0
+        for seconds in (0.1, 60):  # within an hour, and over many of them
+            for _ in range(200):
+                for limit in (day, hour, shifted):
+                    clock.forward(seconds)
+                    admitted += store.acquire([Spend(limit)]).admitted
+        assert admitted <= 100 + 100  # the sliding counter's former window fades meanwhile
+
+    @pytest.mark.parametrize("algorithm", ["fixed_window", "sliding_log", "sliding_counter"])
+    def test_a_lowered_limit_waits_for_its_own_window(
+        self, store: Store, clock: Clock, algorithm: str
+    ) -> None:
+        """Not for as many windows as the units spent under the old one would fill."""
+        clock.now = ALIGNED
+        many, few = limit_of(algorithm, 1000, 60), limit_of(algorithm, 10, 60)
+        assert store.acquire([Spend(many, cost=1000)]).admitted
+        wait = store.acquire([Spend(few)]).wait_us
+        assert wait <= 120_000_000
+        clock.now += wait
+        assert store.acquire([Spend(few)]).admitted
+
+    @every_algorithm
+    def test_a_cost_above_a_lowered_limit_starts(
+        self, store: Store, clock: Clock, algorithm: str
+    ) -> None:
+        high, low = limit_of(algorithm, 10, 60), limit_of(algorithm, 3, 60)
+        store.set_override(high.name, Override((low.rule,)))
+        assert store.acquire([Spend(high)]).admitted
+        for _ in range(6):
+            outcome = store.acquire([Spend(high, cost=5)])
+            if outcome.admitted:
+                return
+            clock.now += outcome.wait_us
+        raise AssertionError("it never starts")
+
+    @every_algorithm
+    def test_overrides(self, store: Store, clock: Clock, algorithm: str) -> None:
+        """One that counts alike, one that counts in another way, a pause; and then the limit's own again."""
+        limit, other = limit_of(algorithm), RateLimit("x", 3, 60, algorithm="sliding_log").rule
+        at_once = 1 if algorithm == "leaky_bucket" else 7
+        alike = (
+            RateLimit("x", 7, 1, burst=at_once, margin=0).rule,
+            *(limit_of(one, 7).rule for one in RULES[1:]),
+        )
+        for rules, most in (((other,), 3), (alike, 7)):
+            store.set_override(limit.name, Override(rules))
+            clock.forward(1000)
+            asks = [ask(store, limit, id=f"{len(rules)}-{n}").admitted for n in range(30)]
+            assert sum(asks) == most
+        store.set_override(limit.name, Override((), clock.now + 5_000_000))
+        clock.forward(1)
+        assert store.acquire([Spend(limit)]).wait_us >= 4_000_000
+        store.set_override(limit.name, Override())
+        clock.forward(1000)
+        assert sum(ask(store, limit, id=f"o{n}").admitted for n in range(30)) == LIMIT
+
+    @pytest.mark.parametrize("algorithm", ["fixed_window", "sliding_counter"])
+    def test_windows_begin_at_their_offset(
+        self, store: Store, clock: Clock, algorithm: str
+    ) -> None:
+        clock.now = ALIGNED + 240_000
+        limit = limit_of(algorithm, offset=0.25)
+        assert store.acquire([Spend(limit, cost=LIMIT)]).admitted
+        if algorithm == "fixed_window":
+            assert store.peek([Spend(limit)]).wait_us == 10_000
+        clock.now += 10_000 + 1_000_000
+        assert store.acquire([Spend(limit)]).admitted
+
+    @every_algorithm
+    def test_reset_keeps_the_line(self, store: Store, clock: Clock, algorithm: str) -> None:
+        limit = limit_of(algorithm)
+        store.acquire([Spend(limit, cost=limit.most)])
+        seen = store.acquire([Spend(limit)], Ticket("first", max_sleep_us=0)).first_seen_us
+        store.reset(limit)
+        assert store.peek([Spend(limit)]).readings[0].waiting == 1
+        assert store.acquire([Spend(limit)], Ticket("first", seen, max_sleep_us=0)).admitted
+
+    def test_a_late_start_of_several_units_in_a_log(self, store: Store, clock: Clock) -> None:
+        limit = limit_of("sliding_log", 10)
+        store.acquire([Spend(limit, cost=10)])
+        clock.forward(0.5)
+        store.delay([Spend(limit, cost=10)], 500_000)
+        clock.forward(0.6)
+        assert store.acquire([Spend(limit)]).wait_us == 400_000
+
+    def test_a_start_later_than_a_period_counts_in_a_log(self, store: Store, clock: Clock) -> None:
+        limit = limit_of("sliding_log", 2)
+        store.acquire([Spend(limit)])
+        clock.forward(1.5)
+        store.delay([Spend(limit)], 1_500_000)
+        assert [store.acquire([Spend(limit)]).admitted for _ in range(2)] == [True, False]
+
+    def test_numbers_of_many_digits(self, store: Store, clock: Clock) -> None:
+        """A quota of bytes, with a line behind it."""
+        limit = limit_of("sliding_counter", 300_000_000, 60)
+        clock.now = ALIGNED
+        assert store.acquire([Spend(limit, cost=300_000_000)]).admitted
+        for n in range(8):
+            store.acquire([Spend(limit, cost=30_000_000)], Ticket(f"t{n}", max_sleep_us=0))
+        clock.forward(90)
+        assert store.acquire([Spend(limit, cost=149_999_990)], Ticket("t0", ALIGNED)).admitted
+        assert not store.acquire([Spend(limit, cost=75_000_000)]).admitted
 
     def test_a_log_keeps_its_entries_in_a_ring_of_another_size(
         self, store: Store, clock: Clock

@@ -153,10 +153,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Override:
-    """What is in force in place of a limit's own numbers. `rule` None: these."""
+    """What is in force in place of a limit's own numbers: of several rules the one that counts as the limit
+    itself does, a single one for whoever asks; none: its own."""
 
-    rule: Algorithm | None = None
+    rules: tuple[Algorithm, ...] = ()
     pause_until_us: int = 0
+
+    def rule(self, own: Algorithm) -> Algorithm:
+        """What is in force for a limit with this rule of its own."""
+        if len(self.rules) == 1:
+            return self.rules[0]
+        return next((one for one in self.rules if type(one) is type(own)), own)
 
 
 class Store(Protocol):
@@ -170,7 +177,8 @@ class Store(Protocol):
         """What `acquire` would say to a newcomer now; writes nothing."""
 
     def give_back(self, spend: Spend, reading: Reading) -> bool:
-        """Undo one admission, while nothing was admitted since; whether it was undone."""
+        """Undo one admission, where that lets nobody in too early (`Algorithm.give_back`); whether it was
+        undone."""
 
     def delay(self, spends: Sequence[Spend], late_us: int) -> None:
         """An admitted run started so much late: move the cells not yet handed out by as much."""

@@ -142,7 +142,9 @@ class MemoryStore:
             now = self._clock()
             for one in spends:
                 line, rule = self._line(one.limit, one.key), self._rule(one.limit)
-                state = rule.delay(line.counted(rule), now, late_us, one.cost)
+                if line.state is not None and line.counted(rule) is None:
+                    continue  # counted in another way
+                state = rule.delay(line.state, now, late_us, one.cost)
                 if state is not None:
                     line.keep(rule, state)
 
@@ -173,7 +175,7 @@ class MemoryStore:
         return self._lines.setdefault((limit.name, key), _Line())
 
     def _rule(self, limit: RateLimit) -> Algorithm:
-        return self.override(limit.name).rule or limit.rule
+        return self.override(limit.name).rule(limit.rule)
 
     def _sweep(self, now: int) -> None:
         if len(self._lines) < self._sweep_at:
@@ -185,7 +187,7 @@ class MemoryStore:
 
     def _look(self, one: Spend, now: int, ticket: Ticket | None, *, write: bool) -> _Look:
         line, override = self._line(one.limit, one.key), self.override(one.limit.name)
-        rule = override.rule or one.limit.rule
+        rule = override.rule(one.limit.rule)
         seen = ticket.first_seen_us if ticket else 0
         max_sleep = ticket.max_sleep_us if ticket else 0
         rank = before = 0

@@ -117,20 +117,23 @@ class RedisStore:
 
     def override(self, name: str) -> Override:
         try:
-            wire, _, until = self._stored_override(name).rpartition(":")
-            return Override(from_wire(wire) if wire else None, int(until))
+            wires, _, until = self._stored_override(name).rpartition(":")
+            rules = tuple(from_wire(wire) for wire in wires.split(";")) if wires else ()
+            return Override(rules, int(until))
         except ValueError as error:
             raise StateError(f"foreign data at {override_key(name)}") from error
 
     def set_override(self, name: str, override: Override) -> None:
-        key, wire = override_key(name), override.rule.wire if override.rule else ""
+        key, wires = override_key(name), ";".join(rule.wire for rule in override.rules)
         self._overrides.pop(name, None)
-        value = f"{wire}:{override.pause_until_us}"
+        value = f"{wires}:{override.pause_until_us}"
         with translated([key]):
-            if override.rule:
+            if override.rules:
                 self.connection.client.set(key, value)
             elif (left_us := override.pause_until_us - self.now_us()) > 0:
-                self.connection.client.set(key, value, px=left_us // 1000 + 1)
+                # An injected clock does not move with the server's expiry.
+                slack = 60_000 if self._clock else 1
+                self.connection.client.set(key, value, px=left_us // 1000 + slack)
             else:
                 self.connection.client.delete(key)
 
@@ -179,7 +182,7 @@ class RedisStore:
         try:
             return script(name, letters)(self.connection, keys, args)
         except _ERRORS as error:
-            if "FLEETLIMIT_LOAD" in str(error):  # nothing was spent
+            if "FLEETLIMIT_LOAD" in str(error) and letters != "cfgl":  # nothing was written
                 return self.run(name, keys, args)
             raise _ours(error, keys) from error
 
@@ -352,7 +355,7 @@ def _ours(error: Exception, keys: Sequence[str | bytes]) -> StateError | StoreUn
     if said.startswith("No connection available"):
         return StoreUnavailable("too many callers at once: no connection came free", crowded=True)
     if isinstance(error, ResponseError):
-        if "FLEETLIMIT" in said or "WRONGTYPE" in said:
+        if "FLEETLIMIT" in said or "WRONGTYPE" in said or "attempt to" in said:
             return StateError(f"foreign data at {', '.join(map(text, keys))}: {said}")
         return StoreUnavailable(f"Redis refused: {said}")
     return StoreUnavailable(f"no answer from Redis: {said}")
