@@ -42,8 +42,13 @@ local function examine(ask, k, a, rule)
   local may_sleep = l.seen > 0 and ask.max_sleep or math.floor(ask.max_sleep / NEWCOMER_SHARE)
   -- turns are taken well ahead: a cell still free now belongs to one who is late, or to nobody
   local free = may_sleep > 0 and -math.min(FREE_US, may_sleep) or IDLE_US
+  local idle = l.idle >= free
+  if idle and l.seen == 0 and l.count > 0 and l.units > l.count then
+    -- some who wait cost more than one: none of what they save up for goes to newcomers
+    idle = l.algorithm.wait(l, l.r, ask.now, l.cost, l.units) <= may_sleep
+  end
   -- who was woken passes a second's worth of places, or any number if there are units for all of those ahead too
-  l.blocked = l.lag > may_sleep or l.rank > 0 and l.idle < free and (l.seen == 0
+  l.blocked = l.lag > may_sleep or l.rank > 0 and not idle and (l.seen == 0
       or turn > PASS_US and l.algorithm.wait(l, l.r, ask.now, l.cost, before) > may_sleep)
   l.wait = 0
   if l.blocked then

@@ -325,6 +325,29 @@ class AlgorithmSuite:
         store.delay([Spend(limit)], 1_500_000)
         assert [store.acquire([Spend(limit)]).admitted for _ in range(2)] == [True, False]
 
+    @every_algorithm
+    def test_small_ones_do_not_starve_a_large_one(
+        self, store: Store, clock: Clock, algorithm: str
+    ) -> None:
+        limit = limit_of(algorithm, 10, 60)
+        clock.now = ALIGNED
+        for _ in range(3):
+            store.acquire([Spend(limit)])
+        large = store.acquire([Spend(limit, cost=10)], Ticket("large", max_sleep_us=0))
+        back, seen = clock.now + large.wait_us, large.first_seen_us
+        for n in range(60):  # half the limit, for six periods
+            clock.forward(6)
+            if clock.now >= back:
+                again = store.acquire(
+                    [Spend(limit, cost=10)], Ticket("large", seen, max_sleep_us=0)
+                )
+                if again.admitted:
+                    return
+                back = clock.now + again.wait_us
+            if n % 2:
+                store.acquire([Spend(limit)], Ticket(f"small{n}", max_sleep_us=0))
+        raise AssertionError("it never starts")
+
     def test_numbers_of_many_digits(self, store: Store, clock: Clock) -> None:
         """A quota of bytes, with a line behind it."""
         limit = limit_of("sliding_counter", 300_000_000, 60)

@@ -213,6 +213,9 @@ class MemoryStore:
         )
         free = -min(FREE_US, max_sleep) if max_sleep else IDLE_US
         idle = at.idle_us is None or at.idle_us >= free
+        if idle and not seen and line.units > len(line.order):
+            # Some who wait cost more than one: none of what they save up for goes to newcomers.
+            idle = rule.wait_us(state, now, one.cost, line.units) <= max_sleep
         blocked = at.lag_us > max_sleep or (rank > 0 and not idle and not passes)
         wait = 0
         if blocked:
