@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -287,10 +287,9 @@ def lab(port: int, host: str) -> None:
         raise Failed(f"cannot listen on {host}, port {port}: {error.strerror}") from None
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"http://{shown}:{bound.getsockname()[1]}/  (Ctrl-C ends it)")
-    try:
+    with suppress(KeyboardInterrupt):  # a shell's background job gets none
         serve(bound)
-    except KeyboardInterrupt:
-        click.echo("Ended.")
+    click.echo("Ended.")
 
 
 if __name__ == "__main__":
