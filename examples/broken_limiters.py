@@ -51,9 +51,12 @@ def _admits(store: Store, limit: RateLimit, id: str) -> bool:
 
 def fleet(algorithm: str, url: str | None = None) -> int:
     """What three instances admit together, each in a process of its own."""
-    asked = partial(instance, a_limit(algorithm), url)
+    limit = a_limit(algorithm)
     with ProcessPoolExecutor(INSTANCES, mp_context=get_context("spawn")) as pool:
-        return sum(pool.map(asked, range(INSTANCES)))
+        admitted = sum(pool.map(partial(instance, limit, url), range(INSTANCES)))
+    if url:
+        RedisStore(url).reset(limit)  # leave nothing behind
+    return admitted
 
 
 class RacyLimiter:

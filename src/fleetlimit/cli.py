@@ -86,8 +86,8 @@ def status(name: str, key: str | None, url: str | None, as_json: bool) -> None:
 @main.command()
 @click.argument("name")
 @click.argument("limit", type=int, required=False)
-@click.option("--per", default=1.0, show_default=True, help="The period, in seconds.")
-@click.option("--burst", type=int, help="Units that may start at one instant.")
+@click.option("--per", type=float, help="The period, in seconds; needed with LIMIT.")
+@click.option("--burst", type=int, help="Units that may start at one instant; 1 if not said.")
 @click.option("--margin", default=0.01, show_default=True, help="Share of the period kept free.")
 @click.option(
     "--algorithm", type=click.Choice(ALGORITHMS), help="How it counts, if not as in the code."
@@ -97,24 +97,36 @@ def status(name: str, key: str | None, url: str | None, as_json: bool) -> None:
 @_url
 @click.pass_context
 def configure(
-    ctx: click.Context, name: str, limit: int | None, per: float, burst: int | None, margin: float,
+    ctx: click.Context, name: str, limit: int | None, per: float | None, burst: int | None, margin: float,
     algorithm: str | None, offset: float, tz: str | None, url: str | None,
 ) -> None:  # fmt: skip
     """Change a limit's numbers for the whole fleet, at once, until changed again.
 
-    Without LIMIT the numbers in the code are in force again.
+    All of them: what is not said here (burst, margin, offset, tz) is as by default, and not as in the
+    code. Without LIMIT the numbers in the code are in force again.
     """
     given = [
         one for one in ("per", "burst", "margin", "algorithm", "offset", "tz") if _said(ctx, one)
     ]
     if limit is None and given:
         raise click.UsageError(f"--{given[0]} without LIMIT: say how many units per period")
+    if limit is not None and per is None:
+        raise click.UsageError("LIMIT without --per: say how long the period is")
     with _plain_errors():
         _limiter(url).configure(
-            name, limit, per, burst=burst, margin=margin, algorithm=algorithm, offset=offset, tz=tz
+            name,
+            limit,
+            per or 1.0,
+            burst=burst,
+            margin=margin,
+            algorithm=algorithm,
+            offset=offset,
+            tz=tz,
         )
-    how = f", {algorithm}" if algorithm else ""
-    click.echo(f"{name}: {'as in the code' if limit is None else f'{limit} per {per:g} s{how}'}")
+    more = [f"burst {burst or 1}", algorithm or "the code's algorithm", *([tz] if tz else [])]
+    click.echo(
+        f"{name}: {'as in the code' if limit is None else f'{limit} per {per:g} s, ' + ', '.join(more)}"
+    )
 
 
 def _said(ctx: click.Context, option: str) -> bool:

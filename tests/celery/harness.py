@@ -50,7 +50,7 @@ class Fleet:
         prefix: Sequence[str] = (),
         **env: str,
     ) -> Any:
-        """Start a worker, by the command `prefix` if there is one, and wait until it is ready; its process."""
+        """Start a worker, behind the words of `prefix`, and wait until it is ready; its process."""
         self._number += 1
         log = self.folder / f"worker{self._number}-{uuid.uuid4().hex[:6]}.log"
         command = [

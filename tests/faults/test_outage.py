@@ -72,8 +72,13 @@ def test_the_fleet_shares_the_limit(
         # All notice within a probe's pace, and go back 1.3 s later; the rest is for a busy machine.
         until(lambda: away(one.log()) == 0, "all are back", BACK_S)
         starts = all_of(one, run, 900, 90)
-    # One for each process; and as many again on a machine so busy that one of them notices late.
-    fault = note(starts, limit + 2 * processes, tasks=900, healed=up, limit=limit)
+    # Two for each process (see SWITCH). On a machine so busy that Redis seems to be away once more to some of
+    # them, these take their shares beside the whole limit.
+    alarms = one.log().count(" until it is back") - processes
+    bound = limit + 2 * processes + limit * max(0, alarms) / processes
+    # Who was just parking a task cannot know whether it is, and puts it back into its queue as well.
+    twice = processes if room else 0
+    fault = note(starts, bound, twice=twice, tasks=900, healed=up, limit=limit)
     alone = [item["at"] for item in starts if down + 1 < item["at"] < up]
     if not room:  # with the room, those who wait lie in the Redis that is away
         assert len(alone) >= 0.6 * limit / 1.1 * (OUTAGE_S - 1)
@@ -143,4 +148,4 @@ def test_the_limits_redis_is_killed_and_restarted(  # R8
                 between.target = second.port
                 healed = time.time()
                 starts = all_of(one, run, 60)
-    note(starts, 10 + 2 + 1, tasks=60, healed=healed)
+    note(starts, 10 + 2 * 2 + 1, tasks=60, healed=healed)  # two processes; it may begin anew

@@ -65,12 +65,39 @@ def test_configure_pause_and_resume(server: Server) -> None:
 
 def test_what_cannot_be_configured(server: Server) -> None:
     for arguments, said in (
-        (["configure", "partner", "0"], "limit=0"),
+        (["configure", "partner", "0", "--per", "1"], "limit=0"),
+        (["configure", "partner", "5"], "LIMIT without --per"),
         (["configure", "partner", "5", "--algorithm", "leaky"], "'leaky' is not one of"),
-        (["configure", "partner", "5", "--algorithm", "sliding_log", "--burst", "3"], "burst=3"),
+        (
+            [
+                "configure",
+                "partner",
+                "5",
+                "--per",
+                "1",
+                "--algorithm",
+                "sliding_log",
+                "--burst",
+                "3",
+            ],
+            "burst=3",
+        ),
         (["pause", "partner", "0"], "seconds=0.0"),
         (["configure", "partner", "--per", "60"], "--per without LIMIT"),
-        (["configure", "partner", "5", "--algorithm", "fixed_window", "--tz", "Mars"], "tz='Mars'"),
+        (
+            [
+                "configure",
+                "partner",
+                "5",
+                "--per",
+                "60",
+                "--algorithm",
+                "fixed_window",
+                "--tz",
+                "Mars",
+            ],
+            "tz='Mars'",
+        ),
     ):
         result = CliRunner().invoke(main, [*arguments, "--url", server.url])
         assert result.exit_code == 2
