@@ -314,3 +314,21 @@ def test_unknown_policies_are_refused(policy: object) -> None:
     if policy is not None:
         with pytest.raises(ConfigurationError, match="on_outage="):
             RateLimit("x", 1, on_outage=policy)  # type: ignore[arg-type]
+
+
+def test_no_share_is_taken_beyond_the_return(between: Proxy) -> None:
+    """From then on the store hands out the whole limit: a cell of a process's own would come on top."""
+    limit, one = RateLimit("back", 10, 1), guard(between, number=4)
+    between.refuse()
+    assert one.acquire([Spend(limit)], Ticket("first")).alone
+    between.accept()
+    until(lambda: one._back_us, "it knows when it asks again")
+    denied = 0
+    while (outcome := one.acquire([Spend(limit)], Ticket("x"))).alone:
+        if outcome.admitted:
+            assert outcome.now_us + outcome.sleep_us < one._back_us
+            time.sleep(outcome.sleep_us / 1e6)
+        else:
+            denied += 1
+            time.sleep(0.01)
+    assert denied

@@ -91,6 +91,7 @@ class Guard:
         self._away_since: float | None = None
         self._outages = self._admitted = self._denied = 0
         self._states: dict[tuple[str, str], State] = {}
+        self._back_us = 0  # when the store is asked again, once that is known
         self._life = object()  # a probe's thread ends with the life it began in
         self._sweep_at = 1024
 
@@ -169,6 +170,7 @@ class Guard:
                 return
             self._away_since = time.time()
             self._outages += 1
+            self._back_us = 0
             self._states.clear()
             args = (spends[0], self._life)
         name = spends[0].limit.name
@@ -199,6 +201,7 @@ class Guard:
             except Exception as error:  # whatever it is: then it is not back
                 logger.debug("rate limits: %r", error)
                 continue
+            self._back_us = time.monotonic_ns() // 1000 + round(wait * 1e6)
             time.sleep(wait)
             break
         with self._lock:
@@ -245,6 +248,10 @@ class Guard:
                 return _wait()
             found = [self._look(one, now, number or 1) for one in shared]
             lag = max((to_us(max(0, at.lag), rule) for _, rule, at in found), default=0)
+            if self._back_us and self._back_us <= now + lag <= now + max_sleep_us:
+                # From then on the store hands out the whole limit: no share on top of it.
+                wait = max(self._back_us - now, 1) + round(random.uniform(0, 0.2) * 1e6)
+                return Outcome(Verdict.DENIED, wait, 0, 0, now, alone=True)
             if lag <= max_sleep_us:
                 for one, rule, at in found:
                     state = spend(now, at.ahead, rule, one.cost, lag)
