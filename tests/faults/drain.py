@@ -14,9 +14,9 @@ from fleetlimit.demo.processes import Server, until
 from tests.celery.harness import Fleet, fleet, heard
 
 LIMIT, TASKS, PROCESSES = 10, 80, 4
-#: By how much a window may be exceeded when all processes go back to Redis: each may start in a cell of its
-#: share just before, and sleep for the next one.
-SWITCH = 2 * PROCESSES
+#: By how much a window may be exceeded when processes leave Redis or go back to it: one for each, which may
+#: start in a cell of its share just before or after.
+SWITCH = PROCESSES
 
 
 @dataclass

@@ -72,10 +72,10 @@ def test_the_fleet_shares_the_limit(
         # All notice within a probe's pace, and go back 1.3 s later; the rest is for a busy machine.
         until(lambda: away(one.log()) == 0, "all are back", BACK_S)
         starts = all_of(one, run, 900, 90)
-    # Two for each process (see SWITCH). On a machine so busy that Redis seems to be away once more to some of
+    # One for each process (see SWITCH). On a machine so busy that Redis seems to be away once more to some of
     # them, these take their shares beside the whole limit.
     alarms = one.log().count(" until it is back") - processes
-    bound = limit + 2 * processes + round(limit * max(0, alarms) / processes)
+    bound = limit + processes + round(limit * max(0, alarms) / processes)
     # Who was just parking a task cannot know whether it is, and puts it back into its queue as well.
     twice = processes if room else 0
     fault = note(starts, bound, twice=twice, tasks=900, healed=up, limit=limit)
