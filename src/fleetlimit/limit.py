@@ -8,7 +8,7 @@ from datetime import timedelta
 from zoneinfo import ZoneInfo
 
 from fleetlimit.algorithms.base import Algorithm
-from fleetlimit.algorithms.choose import ALGORITHMS, rule_of
+from fleetlimit.algorithms.choose import ALGORITHMS, BURSTY, rule_of
 from fleetlimit.errors import ConfigurationError, CostError
 
 __all__ = ["ALGORITHMS", "POLICIES", "RateLimit", "checked_policy", "checked_processes"]
@@ -94,7 +94,7 @@ class RateLimit:
     @property
     def most(self) -> int:
         """The most that one run may cost."""
-        return self.burst if self.algorithm in ("gcra", "token_bucket") else self.limit
+        return self.burst if self.algorithm in BURSTY else self.limit
 
     @property
     def bound(self) -> int:
@@ -118,7 +118,7 @@ class RateLimit:
         return cost
 
     def _checked_burst(self, burst: int | None) -> int:
-        if self.algorithm not in ("gcra", "token_bucket"):
+        if self.algorithm not in BURSTY:
             if burst is not None and _whole("burst", burst) != 1:
                 raise ConfigurationError(f"burst={_short(burst)}: {self.algorithm} has no burst")
             return 1

@@ -16,9 +16,10 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 
+from fleetlimit.algorithms.choose import BURSTY
 from fleetlimit.cli import main
 from fleetlimit.lab.report import report
-from fleetlimit.lab.scenario import BURSTY, CHOICES, RANGES, Scenario
+from fleetlimit.lab.scenario import CHOICES, RANGES, Scenario
 from fleetlimit.lab.simulate import simulate
 from tests.lab.conftest import started
 

@@ -20,7 +20,7 @@ from fleetlimit.gcra import Rule
 if TYPE_CHECKING:
     from fleetlimit.limit import RateLimit
 
-__all__ = ["ALGORITHMS", "from_wire", "rule_of"]
+__all__ = ["ALGORITHMS", "BURSTY", "from_wire", "rule_of"]
 
 ALGORITHMS = (
     "gcra",
@@ -30,6 +30,8 @@ ALGORITHMS = (
     "sliding_log",
     "sliding_counter",
 )
+#: Those for which `burst` means something.
+BURSTY = ("gcra", "token_bucket")
 
 # Lua numbers are doubles: every time, in ticks, must stay an exact integer. A year's worth of
 # microseconds is 2**45, the epoch is 2**51, so a capacity below 2**52 leaves room to add.

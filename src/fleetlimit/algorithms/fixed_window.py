@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from fleetlimit.algorithms.base import Algorithm, Standing
-from fleetlimit.gcra import Rule
+from fleetlimit.algorithms.base import Standing
+from fleetlimit.algorithms.window import Window
 
 __all__ = ["Counted", "FixedWindow", "Grid"]
 
@@ -57,7 +57,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class FixedWindow(Algorithm):
+class FixedWindow(Window):
     """`limit` units per window of `grid`; none in its last `guard_us`."""
 
     limit: int
@@ -97,8 +97,9 @@ class FixedWindow(Algorithm):
     def wait_us(self, state: Counted | None, now_us: int, cost: int, before: int) -> int:
         return self._place(state, now_us, cost, before)[1] - now_us
 
-    def pace_us(self, units: int) -> int:
-        return units * -(-self.grid.per_us // self.limit)
+    @property
+    def interval_us(self) -> int:
+        return -(-self.grid.per_us // self.limit)
 
     def spend(self, state: Counted | None, now_us: int, cost: int, sleep_us: int) -> Counted:
         return self._added(state, self._open(now_us + sleep_us), cost)
@@ -133,10 +134,6 @@ class FixedWindow(Algorithm):
         if not state or not state.used:
             return 0
         return self.grid.start(self.grid.number(state.start_us) + 1) - now_us
-
-    def part(self, number: int, slack: float) -> Rule:
-        emission = round(self.pace_us(1) * number * slack)
-        return Rule(emission, 1, emission)
 
     def read_state(self, text: str) -> Counted | None:
         if not text:

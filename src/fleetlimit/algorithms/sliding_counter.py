@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from fleetlimit.algorithms.base import Algorithm, Standing
-from fleetlimit.gcra import Rule
+from fleetlimit.algorithms.base import Standing
+from fleetlimit.algorithms.window import Window
 
 __all__ = ["Pair", "SlidingCounter"]
 
@@ -32,7 +32,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class SlidingCounter(Algorithm):
+class SlidingCounter(Window):
     """`limit` units per `per` ticks of `tick_us` microseconds, so coarse that `limit * per` is exact in the
     scripts; windows begin at multiples of `per`, plus `offset_us`. None start in the last `guard` ticks."""
 
@@ -69,8 +69,9 @@ class SlidingCounter(Algorithm):
     def wait_us(self, state: Pair | None, now_us: int, cost: int, before: int) -> int:
         return self._place(state, now_us, cost, before)[0] - now_us
 
-    def pace_us(self, units: int) -> int:
-        return units * -(-self.per * self.tick_us // self.limit)
+    @property
+    def interval_us(self) -> int:
+        return -(-self.per * self.tick_us // self.limit)
 
     def spend(self, state: Pair | None, now_us: int, cost: int, sleep_us: int) -> Pair:
         pair = self._from(state, self._open(now_us + sleep_us))
@@ -109,10 +110,6 @@ class SlidingCounter(Algorithm):
         if not state or not state.current + state.previous:
             return 0
         return self._start(self._number(state.start_us) + (2 if state.current else 1)) - now_us
-
-    def part(self, number: int, slack: float) -> Rule:
-        emission = round(self.pace_us(1) * number * slack)
-        return Rule(emission, 1, emission)
 
     def read_state(self, text: str) -> Pair | None:
         if not text:

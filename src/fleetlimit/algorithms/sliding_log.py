@@ -16,8 +16,8 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field, replace
 
-from fleetlimit.algorithms.base import Algorithm, Standing
-from fleetlimit.gcra import Rule
+from fleetlimit.algorithms.base import Standing
+from fleetlimit.algorithms.window import Window
 
 __all__ = ["Log", "SlidingLog"]
 
@@ -60,7 +60,7 @@ class Log:
 
 
 @dataclass(frozen=True)
-class SlidingLog(Algorithm):
+class SlidingLog(Window):
     """`limit` units in any window of `per_us` (the margin included)."""
 
     limit: int
@@ -104,8 +104,9 @@ class SlidingLog(Algorithm):
             return rounds * self.per_us
         return state.entry(followed - 1) + (rounds + 1) * self.per_us - now_us
 
-    def pace_us(self, units: int) -> int:
-        return units * -(-self.per_us // self.limit)
+    @property
+    def interval_us(self) -> int:
+        return -(-self.per_us // self.limit)
 
     def spend(self, state: Log | None, now_us: int, cost: int, sleep_us: int) -> Log:
         state = state or Log(0, 0, 0, size=self.limit, ring=array("q"))
@@ -167,10 +168,6 @@ class SlidingLog(Algorithm):
 
     def reset_us(self, state: Log | None, now_us: int) -> int:
         return state.newest_us + self.per_us - now_us if state else 0
-
-    def part(self, number: int, slack: float) -> Rule:
-        emission = round(self.pace_us(1) * number * slack)
-        return Rule(emission, 1, emission)
 
     def read_state(self, text: str) -> Log | None:
         if not text:

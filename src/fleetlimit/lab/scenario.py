@@ -10,10 +10,7 @@ from typing import Any
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import ALGORITHMS, RateLimit
 
-__all__ = ["BURSTY", "CHOICES", "RANGES", "BadParameter", "Scenario", "parse"]
-
-#: The algorithms for which `burst` means something.
-BURSTY = ("gcra", "token_bucket")
+__all__ = ["CHOICES", "RANGES", "BadParameter", "Scenario", "parse"]
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "algorithm": tuple(ALGORITHMS),

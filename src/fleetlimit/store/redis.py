@@ -29,7 +29,7 @@ from fleetlimit.store.keyspace import (
     state_key,
     text,
 )
-from fleetlimit.store.scripts import script
+from fleetlimit.store.scripts import EVERY, script
 
 __all__ = ["RedisStore", "translated"]
 
@@ -176,13 +176,13 @@ class RedisStore:
         return "" if self._clock is None else self._clock()
 
     def run(
-        self, name: str, keys: Sequence[str | bytes], args: Sequence[Arg], letters: str = "cfgl"
+        self, name: str, keys: Sequence[str | bytes], args: Sequence[Arg], letters: str = EVERY
     ) -> Any:
         """Run a script, with the algorithms of these letters; the client's errors become ours."""
         try:
             return script(name, letters)(self.connection, keys, args)
         except _ERRORS as error:
-            if "FLEETLIMIT_LOAD" in str(error) and letters != "cfgl":  # nothing was written
+            if "FLEETLIMIT_LOAD" in str(error) and letters != EVERY:  # nothing was written
                 return self.run(name, keys, args)
             raise _ours(error, keys) from error
 
@@ -272,7 +272,7 @@ class RedisStore:
         """What a script must know for these limits: all, where one of them has an override."""
         own = {one.limit.rule.wire[0] for one in spends}
         if any(one.limit.name in self._rules for one in spends):
-            return "cfgl"
+            return EVERY
         return "".join(sorted(own))
 
     def _one_by_one(self, spends: Sequence[Spend], ticket: Ticket | None) -> Outcome:

@@ -17,7 +17,7 @@ from redis.exceptions import NoScriptError
 
 from fleetlimit.store.connection import Connection
 
-__all__ = ["Script", "script"]
+__all__ = ["EVERY", "Script", "script"]
 
 #: The file of an algorithm, by the letter of its rules.
 _ALGORITHMS = {
@@ -26,6 +26,8 @@ _ALGORITHMS = {
     "g": "gcra",
     "l": "sliding_log",
 }
+#: All of these letters.
+EVERY = "".join(_ALGORITHMS)
 
 
 def _folder() -> Path:
@@ -66,6 +68,6 @@ def _assembled(name: str, letters: str) -> str:
 
 
 @cache
-def script(name: str, letters: str = "cfgl") -> Script:
+def script(name: str, letters: str = EVERY) -> Script:
     """The script `lua/<name>.lua` for rules with these letters, read once per process."""
     return Script(name, letters)
