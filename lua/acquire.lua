@@ -1,37 +1,42 @@
 --@ state * line place
 -- Decide for one task under one or several limits: all are spent, or none is.
--- KEYS  per limit: state, line, due, room, claims, started, override; then, to park, the index of rooms
+-- KEYS  per limit: state, line, tickets, lanes, due, room, started, override; then the index of rooms of the
+--       task's broker (none on a Cluster, where it lies in another slot)
 -- ARGV  1 now_us ('' = the server's clock)   2 'ask', or 'look' (write nothing)
 --       3 number of limits n   then per limit: rule, cost (units), override ('' = read the key)
---       then, for who may wait: task id, first_seen_us (0 = fresh), copy ('' = not let go from a room),
---       message to park, behind its broker and ':' ('' = none), and in one text, parted by spaces: max_sleep_us (a newcomer: a
---       fifth of it), horizon_us, grace_us, expires_in_us (-1 = never), park_after_us, lead_us
+--       then, for who may wait: ticket, first_seen_us (0 = fresh), copy ('' = not let go from a room),
+--       message to park ('' = none), lane, broker, queue, and in one text, parted by spaces: max_sleep_us
+--       (a newcomer: a fifth of it), horizon_us, grace_us, expires_in_us (-1 = never), park_after_us, lead_us
 -- Reply integers: verdict (1 admitted, 0 denied, 2 denied and parked, -1 would
 --       expire before its turn: no place, -2 another copy has started), wait_us or (admitted) sleep_us,
---       now_us, first_seen_us, then per limit: wait_us, rank, waiting, and in texts the state that was
---       found ('' = none) and the rule in force
+--       now_us, first_seen_us, when releasers should visit the line that binds (0 = as they know already),
+--       then per limit: wait_us, rank, waiting, and in texts the state that was found ('' = none) and the
+--       rule in force
 -- Keeps invariants 1 to 4 of gcra.py; a denial writes its ticket, and clamps a state that no
 -- honest history left.
+local PER_LIMIT = 8
 local n, at = tonumber(ARGV[3]), 3 * ARGV[3] + 3
 local ask = { id = ARGV[at + 1] or '', first_seen = tonumber(ARGV[at + 2] or 0) }
 ask.copy, ask.message = ARGV[at + 3] or '', ARGV[at + 4] or ''
+ask.lane, ask.broker, ask.queue = ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
 ask.now, ask.slack = clock(ARGV[1])
 ask.look_only = ARGV[2] == 'look'
-local number = string.gmatch(ARGV[at + 5] or '0 0 0 -1 0 0', '%S+')
+local number = string.gmatch(ARGV[at + 8] or '0 0 0 -1 0 0', '%S+')
 for _, name in ipairs({ 'max_sleep', 'horizon', 'grace', 'expires_in', 'park_after', 'lead' }) do
   ask[name] = tonumber(number())
 end
 ask.verdict, ask.wait, ask.sleep = 1, 0, 0
 
 -- all rules before anything is written: one may have to be loaded
-local limits, rules, known = {}, {}, math.huge
-for i = 1, n do rules[i] = rule_at(ask, 7 * i, 3 * i) end
-for i = 1, n do
-  local l = examine(ask, 7 * i - 7, 3 * i, rules[i])
+local limits, rules, known, together = {}, {}, math.huge, math.huge
+for i = 1, n do rules[i] = rule_at(ask, PER_LIMIT * i, 3 * i) end
+for i = 1, n do limits[i] = examine(ask, PER_LIMIT * (i - 1), 3 * i, rules[i]) end
+for i = 1, n > 1 and n or 0 do together = math.min(together, math.max(limits[i].lag, 0) + TOGETHER_US) end
+for _, l in ipairs(limits) do
+  judge(ask, l, together)
   if l.blocked and l.wait > ask.wait then ask.last, ask.wait = l, l.wait end
   ask.sleep = math.max(ask.sleep, l.lag)
   if l.seen > 0 then known = math.min(known, l.seen) end
-  limits[i] = l
 end
 
 if ask.verdict == 1 and ask.last then
@@ -43,17 +48,17 @@ if ask.verdict == 1 and ask.last then
   end
 end
 
-local reply = { ask.verdict, ask.verdict == 1 and ask.sleep or ask.wait, ask.now, ask.first_seen }
+local reply = { ask.verdict, ask.verdict == 1 and ask.sleep or ask.wait, ask.now, ask.first_seen, 0 }
 for _, l in ipairs(limits) do
   if not ask.look_only then settle(ask, l) end
   for _, part in ipairs({ l.wait, l.rank, l.count, l.former, l.rule }) do reply[#reply + 1] = part end
 end
-if ask.verdict == 2 and #KEYS > 7 * n then
-  -- when to visit this line: at its head's turn (known already), at the latest at this task's
-  local index, visit_at = KEYS[7 * n + 1], ask.now + ask.wait - ask.lead
-  local known_at = tonumber(redis.call('ZSCORE', index, ask.last.key))
-  if not known_at or visit_at < known_at then
-    redis.call('ZADD', index, text(visit_at), ask.last.key)
+if ask.id ~= '' and ask.verdict ~= -2 then
+  local index, at, line = KEYS[PER_LIMIT * n + 1], visit(ask)
+  if at > 0 and index then
+    local known_at = tonumber(redis.call('ZSCORE', index, line))
+    if not known_at or at < known_at then redis.call('ZADD', index, text(at), line) end
   end
+  reply[5] = at
 end
 return reply

@@ -1,18 +1,25 @@
 --@ state
--- A worker is there (or leaves): how many processes share the limits, by those who said so lately.
--- KEYS  the registry: a sorted set, "<worker>:<its processes>" -> until when that holds, microseconds
+-- A worker is there (or leaves): how many processes share the limits, by those who said so lately. The sum is kept,
+-- so that a beat costs the same however many workers there are.
+-- KEYS  the registry: a sorted set, "<worker>:<its processes>" -> until when that holds, microseconds; and the sum
 -- ARGV  1 now_us ('' = the server's clock)   2 member   3 ttl_us (0 = it leaves)
 -- Reply integers: all processes of all workers, now_us.
+local GONE = 32 -- workers dropped by one beat at most
 local now = clock(ARGV[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', text(now))
+local function processes(worker) return tonumber(string.match(worker, ':(%d+)$') or 0) end
+local sum = tonumber(redis.call('GET', KEYS[2]))
+if not sum then -- evicted, or lost
+  sum = 0
+  for _, worker in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do sum = sum + processes(worker) end
+end
+for _, worker in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now), 'LIMIT', 0, GONE)) do
+  sum = sum - redis.call('ZREM', KEYS[1], worker) * processes(worker)
+end
 if tonumber(ARGV[3]) > 0 then
-  redis.call('ZADD', KEYS[1], text(now + ARGV[3]), ARGV[2])
+  sum = sum + redis.call('ZADD', KEYS[1], text(now + ARGV[3]), ARGV[2]) * processes(ARGV[2])
   redis.call('EXPIRE', KEYS[1], 86400)
 else
-  redis.call('ZREM', KEYS[1], ARGV[2])
+  sum = sum - redis.call('ZREM', KEYS[1], ARGV[2]) * processes(ARGV[2])
 end
-local sum = 0
-for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
-  sum = sum + tonumber(string.match(member, ':(%d+)$') or 0)
-end
+redis.call('SET', KEYS[2], text(sum), 'EX', 86400)
 return { sum, now }

@@ -1,19 +1,50 @@
---@ state line
--- Claimed messages were published: forget them; their tickets get a deadline.
--- KEYS  state, line, due, room, claims
--- ARGV  1 now_us ('' = the server's clock)   2 grace_us   3 when they were claimed   then the task ids
--- Reply integer: how many. One that has been parked again since (another claim, or none) stays.
+--@ state line room
+-- What became of claimed messages: published (they are forgotten, and their tickets get a deadline), or not (the
+-- claim is given back, and after some tries the message lies in quarantine).
+-- KEYS  state, line, tickets, lanes, due, room, started, bad, and the index of rooms (not on a Cluster)
+-- ARGV  1 now_us ('' = the server's clock)   2 grace_us   3 when they were claimed   4 tries at most
+--       then for each: ticket; '' = published, else why not; '1' = that counts as a try
+-- Reply integers: how many were published, in quarantine, and when to visit again for those given back (0 =
+--       there are none). One that has been parked again since (another claim, or none) stays.
+local FIRST_US, LONGEST_US = 1000000, 60000000 -- pauses before another try
 local now, slack = clock(ARGV[1])
-local l, done = line_at(KEYS), 0
-for i = 4, #ARGV do
-  local id = ARGV[i]
-  if redis.call('ZSCORE', l.claims, id) == ARGV[3] then
-    done = done + redis.call('HDEL', l.room, id)
-    if redis.call('ZSCORE', l.line, id) then redis.call('ZADD', l.due, text(now + ARGV[2]), id) end
+local l, done, bad, visit = room_at(KEYS), 0, 0, math.huge
+l.count = redis.call('ZCARD', l.line)
+local units = l.units
+
+local function published(id, t)
+  done = done + redis.call('HDEL', l.room, id)
+  count(l, t, -1)
+  t.parked = false
+  count(l, t, 1)
+  write_ticket(l, id, t)
+  redis.call('ZADD', l.due, text(now + ARGV[2]), id)
+end
+
+local function refused(id, t, why, counts)
+  t.tries, t.let_go_at = t.tries + (counts and 1 or 0), 0
+  if t.tries >= tonumber(ARGV[4]) then
+    bad = bad + 1
+    return quarantine(l, id, t, now, why)
+  end
+  t.not_before = now + math.min(FIRST_US * 2 ^ math.max(t.tries - 1, 0), LONGEST_US)
+  visit = math.min(visit, t.not_before)
+  write_ticket(l, id, t)
+end
+
+for i = 5, #ARGV, 3 do
+  local t = ticket_at(l, ARGV[i])
+  if t and t.parked and t.let_go_at == tonumber(ARGV[3]) then
+    if ARGV[i + 1] == '' then published(ARGV[i], t) else refused(ARGV[i], t, ARGV[i + 1], ARGV[i + 2] == '1') end
   end
 end
-local ttl = math.ceil(ARGV[2] / 1000) + slack
-keep(l.due, ttl)
-keep(l.claims, 3600000)
+write_lanes(l)
+if l.units ~= units then save(l) end
+keep(l.due, math.ceil(ARGV[2] / 1000) + slack)
 settle_expiry(l, now, slack)
-return done
+if visit == math.huge then visit = 0 end
+if KEYS[9] and visit > 0 then
+  local known = tonumber(redis.call('ZSCORE', KEYS[9], l.key))
+  if not known or visit < known then redis.call('ZADD', KEYS[9], text(visit), l.key) end
+end
+return { done, bad, visit }

@@ -1,47 +1,206 @@
 -- Prelude of scripts that look at a line: the tasks waiting under one key, in order.
--- l.line     sorted set: task id -> first-seen time, microseconds (the order)
--- l.due      sorted set: task id -> promised wake-up + grace, microseconds, of those not parked;
+--
+-- A place in it is a ticket, a text. Tickets stand in lanes: one for each queue (of each broker) that the
+-- tasks come from, for a queue that nobody reads must not hold up the others.
+-- l.line     sorted set, all scores 0, so in order of text: '<lane>:<place>:<ticket>'. A place is the time of
+--            the first denial, 16 digits
+-- l.tickets  hash: ticket -> '<lane>:<place>:<cost>:<parked, 0 or 1>:<let_go_at>:<tries>:<not_before>'
+-- l.lanes    hash: lane -> '1:<units>:<parked>:<gone>:<heard_at>:<way>:<probe_at>:<broker>:<queue>'
+-- l.due      sorted set: ticket -> promised wake-up + grace, microseconds, of those not parked;
 --            one whose time has passed belongs to a task that died, was revoked or expired
--- l.room     hash: task id -> parked message
--- l.claims   sorted set: task id -> when it was last let go, microseconds
--- l.started  hash, of tasks let go twice: task id -> LET_AGAIN, then '<copy that started>:<when>'
+-- l.room     hash: ticket -> '1:<rule>:<message>' of those parked
+-- l.started  hash, of tasks let go twice: ticket -> LET_AGAIN, then '<copy that started>:<when>'
+-- All times are microseconds. Of a lane: tickets with a place below `gone` do not count as ahead of anybody
+-- (0: all count; NOBODY: none, its broker has no workers); heard_at: when one of its tasks last came;
+-- way: how long the last one took from being let go to its worker; probe_at: when one may be let go
+-- although nobody comes.
 
-local PURGE = 16           -- tickets removed by one call at most: the cost of a call stays bounded
+local PURGE = 64           -- overdue tickets looked at by one call at most: its cost stays bounded
+local LATE_US = 1000000    -- a task that comes so much later than promised is not waited for
+local SILENT, SILENT_US = 3, 5000000 -- so many late ones, or one so late, and nobody heard: the lane is gone
+local LONGEST_WAY_US = 600000000
+local LOOK = 64            -- costs of so many of those ahead are added up exactly
+local NOBODY = 9000000000000000
 local IDLE_US = 5000       -- a cell idle for so long goes to whoever asks
 local FREE_US = 20000      -- so shortly before it falls due, to whoever can sleep until then
 local NEWCOMER_SHARE = 5   -- a newcomer sleeps this part of what a woken task may
 local PASS_US = 1000000    -- a woken task passes at most so much time's worth of places
+local TOGETHER_US = 10000  -- of several limits, none is booked so much later than it could be
 local LET_AGAIN = '0'
+
+local function sortable(place) return string.format('%016.0f', place) end
+local function member(id, t) return t.lane .. ':' .. sortable(t.place) .. ':' .. id end
+local function id_in(its_member) return string.match(its_member, '^[^:]*:%d*:(.*)$') end
 
 -- a line: its state (`load`), and the names of its other keys
 local function line_at(keys, k)
   local l = load(keys[(k or 0) + 1])
-  l.line, l.due, l.room, l.claims, l.started = unpack(keys, (k or 0) + 2, (k or 0) + 6)
+  l.line, l.tickets, l.lanes, l.due, l.room, l.started = unpack(keys, (k or 0) + 2, (k or 0) + 7)
   return l
 end
 
--- drop dead tickets
-local function purge(l, now)
-  l.count = redis.call('ZCARD', l.line)
-  if l.count == 0 then l.units = 0 return end
-  local dead = redis.call('ZRANGEBYSCORE', l.due, '-inf', text(now), 'LIMIT', 0, PURGE)
-  local left = l.count
-  if #dead > 0 then
-    redis.call('ZREM', l.due, unpack(dead))
-    redis.call('ZREM', l.claims, unpack(dead))
-    left = left - redis.call('ZREM', l.line, unpack(dead))
-  end
-  l.units = math.max(math.floor(l.units * left / l.count), left)
-  l.count = left
+local function ticket_from(value)
+  local lane, place, cost, parked, let_go_at, tries, not_before =
+    string.match(value or '', '^([^:]+):(%d+):(%d+):([01]):(%d+):(%d+):(%d+)$')
+  return lane and { lane = lane, place = tonumber(place), cost = tonumber(cost), parked = parked == '1',
+    let_go_at = tonumber(let_go_at), tries = tonumber(tries), not_before = tonumber(not_before) }
 end
 
-local function leave(l, id)
-  if redis.call('ZREM', l.line, id) == 0 then return end
+local function ticket_at(l, id) return ticket_from(redis.call('HGET', l.tickets, id)) end
+
+local function write_ticket(l, id, t)
+  redis.call('HSET', l.tickets, id, string.format('%s:%.0f:%.0f:%d:%.0f:%d:%.0f', t.lane, t.place, t.cost,
+    t.parked and 1 or 0, t.let_go_at, t.tries, t.not_before))
+end
+
+-- all lanes by name, read once; what another version wrote is as none
+local function lanes_of(l)
+  if l.by_lane then return l.by_lane end
+  l.by_lane = {}
+  local found = redis.call('HGETALL', l.lanes)
+  for i = 1, #found, 2 do
+    local units, parked, gone, heard, way, probe, broker, queue =
+      string.match(found[i + 1], '^1:(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):([^:]*):(.*)$')
+    if units then
+      l.by_lane[found[i]] = { units = tonumber(units), parked = tonumber(parked), gone = tonumber(gone),
+        heard_at = tonumber(heard), way = tonumber(way), probe_at = tonumber(probe), broker = broker, queue = queue }
+    end
+  end
+  return l.by_lane
+end
+
+-- the lane of that name, a new one if there is none
+local function lane_at(l, name, now)
+  local lanes = lanes_of(l)
+  lanes[name] = lanes[name]
+    or { units = 0, parked = 0, gone = 0, heard_at = now, way = 0, probe_at = 0, broker = '', queue = '' }
+  return lanes[name]
+end
+
+local function write_lanes(l)
+  for name, lane in pairs(l.by_lane or {}) do
+    if lane.changed then
+      redis.call('HSET', l.lanes, name, string.format('1:%.0f:%.0f:%.0f:%.0f:%.0f:%.0f:%s:%s', lane.units,
+        lane.parked, lane.gone, lane.heard_at, lane.way, lane.probe_at, lane.broker, lane.queue))
+    end
+  end
+end
+
+-- what a ticket counts for in its lane and in the line, added or (sign -1) taken away
+local function count(l, t, sign, now)
+  local lane = lane_at(l, t.lane, now or t.place)
+  for _, its in pairs(sign > 0 and l.count == 0 and l.by_lane or {}) do its.units, its.parked = 0, 0 end
+  lane.units = math.max(lane.units + sign * t.cost, 0)
+  if t.parked then lane.parked = math.max(lane.parked + sign, 0) end
+  lane.changed, l.touched = true, true
+  l.count, l.units = math.max(l.count + sign, 0), math.max(l.units + sign * t.cost, 0)
+  if l.count == 0 then l.units = 0 end
+end
+
+local function drop(l, id, t)
+  redis.call('ZREM', l.line, member(id, t))
+  redis.call('HDEL', l.tickets, id)
   redis.call('ZREM', l.due, id)
   redis.call('HDEL', l.room, id)
-  redis.call('ZREM', l.claims, id)
-  l.count = math.max(l.count - 1, 0)
-  l.units = l.count > 0 and math.max(l.units - l.cost, l.count) or 0
+  count(l, t, -1)
+end
+
+-- Drop dead tickets (where it may write), and note those who are late: they do not count as ahead. For one that costs
+-- more than most, its cells are kept until its ticket runs out: it would have to save them up again.
+local function purge(l, now, grace, write)
+  l.count, l.late = redis.call('ZCARD', l.line), {}
+  if l.count == 0 then
+    for _, lane in pairs(l.units > 0 and lanes_of(l) or {}) do
+      lane.units, lane.parked, lane.changed = 0, 0, true
+    end
+    l.units = 0
+    return
+  end
+  local found = redis.call('ZRANGEBYSCORE', l.due, '-inf', text(now + math.max(grace - LATE_US, 0)), 'WITHSCORES', 'LIMIT', 0, PURGE)
+  for i = 1, #found, 2 do
+    local id, deadline = found[i], tonumber(found[i + 1])
+    local t = ticket_at(l, id)
+    if t and deadline <= now and write then drop(l, id, t)
+    elseif not t and write then redis.call('ZREM', l.due, id)
+    elseif t and (deadline <= now or t.cost * l.count <= l.units) then
+      l.late[#l.late + 1] = { id = id, t = t, promise = deadline - grace }
+    end
+  end
+end
+
+-- A lane is gone if several of its tasks are late, or one is very late, and nobody was heard since: its
+-- workers died, or its queue was emptied. Who is heard again opens it.
+local function notice_gone(l, now)
+  local missed = {}
+  for _, one in ipairs(l.late) do
+    local lane = lane_at(l, one.t.lane, now)
+    if lane.heard_at < one.promise and now - one.promise > LATE_US + 2 * lane.way and lane.gone <= one.t.place then
+      local found = missed[one.t.lane] or { number = 0, since = one.promise }
+      found.number, found.since = found.number + 1, math.min(found.since, one.promise)
+      missed[one.t.lane] = found
+    end
+  end
+  for name, found in pairs(missed) do
+    if found.number >= SILENT or now - found.since >= SILENT_US then
+      l.by_lane[name].gone, l.by_lane[name].changed, l.touched = now, true, true
+    end
+  end
+end
+
+-- a task of this lane came (let go at `copy`, if that is not ''): it is there. Whether it was gone.
+local function hear(l, name, now, copy)
+  local lane, was_gone = lane_at(l, name, now), false
+  was_gone = lane.gone > 0
+  lane.gone, lane.heard_at, lane.changed = 0, now, true
+  if tonumber(copy) then lane.way = math.floor(math.min(math.max(now - copy, 0.8 * lane.way, 0), LONGEST_WAY_US)) end
+  return was_gone
+end
+
+-- the first tickets (`most` of them) of the lanes that are not gone, in order: { id, lane, place }
+local function first_in(l, most)
+  local found, lanes = {}, 0
+  for name, lane in pairs(lanes_of(l)) do
+    local from = '[' .. name .. ':' .. (lane.gone > 0 and sortable(lane.gone) or '')
+    for _, its in ipairs(redis.call('ZRANGE', l.line, from, '(' .. name .. ';', 'BYLEX', 'LIMIT', 0, most)) do
+      found[#found + 1] = { id = id_in(its), order = string.sub(its, #name + 2), lane = name }
+    end
+    lanes = lanes + 1
+  end
+  if lanes > 1 then table.sort(found, function(a, b) return a.order < b.order end) end
+  return found
+end
+
+-- how many count as ahead of a place (nil: of somebody new); `id` and `name` of who stands there, if anybody does
+local function rank_of(l, place, id, name)
+  local rank = 0
+  for its, lane in pairs(lanes_of(l)) do
+    local from = '[' .. its .. ':' .. (lane.gone > 0 and sortable(lane.gone) or '')
+    local to = '(' .. its .. ';'
+    if place then to = '(' .. its .. ':' .. sortable(place) .. (its == name and ':' .. id or '') end
+    rank = rank + redis.call('ZLEXCOUNT', l.line, from, to)
+  end
+  for _, one in ipairs(l.late) do
+    local before = not place or one.t.place < place or one.t.place == place and one.t.lane == name and one.id < id
+    if before and lane_at(l, one.t.lane).gone <= one.t.place then rank = rank - 1 end
+  end
+  return math.max(rank, 0)
+end
+
+-- the units of those ahead (exact as far as LOOK reaches, then by the mean), and the most that one of them costs
+local function units_ahead(l, rank, place, id)
+  if rank == 0 then return 0, 0 end
+  if l.units == l.count then return rank, 1 end -- each costs one
+  local late, sum, most, seen = {}, 0, 0, 0
+  for _, one in ipairs(l.late) do late[one.id] = true end
+  local order = place and sortable(place) .. ':' .. (id or '')
+  for _, one in ipairs(first_in(l, LOOK)) do
+    if seen < math.min(rank, LOOK) and not late[one.id] and (not order or one.order < order) then
+      local t = ticket_at(l, one.id)
+      local cost = t and t.cost or 1
+      sum, most, seen = sum + cost, math.max(most, cost), seen + 1
+    end
+  end
+  return sum + math.floor((rank - seen) * l.units / l.count), most
 end
 
 -- how long the keys of a line must live, milliseconds; 0: for ever, somebody is parked
@@ -50,31 +209,44 @@ local function lifetime(l)
   return math.max(redis.call('PTTL', l.due), 1000)
 end
 
-local function keep(key, ttl_ms)
-  if ttl_ms == 0 then redis.call('PERSIST', key)
-  elseif redis.call('PTTL', key) < ttl_ms then redis.call('PEXPIRE', key, text(ttl_ms)) end
+local function expire(l, ttl_ms)
+  for _, key in ipairs({ l.line, l.tickets, l.lanes }) do
+    if ttl_ms == 0 then redis.call('PERSIST', key) else redis.call('PEXPIRE', key, text(ttl_ms)) end
+  end
 end
 
--- take or keep a place, with a deadline
-local function join(l, id, seen, deadline, ttl_ms)
-  if redis.call('ZADD', l.line, 'NX', text(seen), id) == 1 then
-    l.count, l.units = l.count + 1, l.units + l.cost
+local function keep(key, ttl_ms)
+  if redis.call('PTTL', key) < ttl_ms then redis.call('PEXPIRE', key, text(ttl_ms)) end
+end
+
+-- a place for who has none yet
+local function take_place(l, id, t, now)
+  local former = ticket_at(l, id)
+  if former then
+    t.lane, t.place, t.tries = former.lane, former.place, former.tries
+    count(l, former, -1)
+  else
+    redis.call('ZADD', l.line, 0, member(id, t))
   end
+  count(l, t, 1, now)
+  write_ticket(l, id, t)
+end
+
+-- take or keep a place, with a deadline (the lanes are to be written, and the expiry set, after this)
+local function join(l, id, t, deadline, ttl_ms, now)
+  t.parked = false
+  take_place(l, id, t, now)
   redis.call('HDEL', l.room, id)
   redis.call('ZADD', l.due, text(deadline), id)
   keep(l.due, ttl_ms)
-  keep(l.line, lifetime(l))
 end
 
 -- take or keep a place, and leave the message here: no deadline, no expiry, until it is let go
-local function park(l, id, seen, message)
-  if redis.call('ZADD', l.line, 'NX', text(seen), id) == 1 then
-    l.count, l.units = l.count + 1, l.units + l.cost
-  end
+local function park(l, id, t, message, now)
+  t.parked = true
+  take_place(l, id, t, now)
   redis.call('ZREM', l.due, id)
-  redis.call('ZREM', l.claims, id)
   redis.call('HSET', l.room, id, message)
-  keep(l.line, 0)
 end
 
 -- after somebody left, or was let go: with nobody parked, the keys may expire again (the state not
@@ -82,7 +254,7 @@ end
 local function settle_expiry(l, now, slack)
   if redis.call('EXISTS', l.room) == 1 then return end
   local ttl = lifetime(l)
-  if redis.call('EXISTS', l.line) == 1 then redis.call('PEXPIRE', l.line, text(ttl)) end
+  expire(l, ttl)
   redis.call('PEXPIRE', l.key, text(math.max(ttl, life(l, now, slack) + 1)))
 end
 

@@ -1,6 +1,9 @@
 -- Prelude of acquire.lua: one limit's part of a decision. `ask` is what was asked, for all limits:
--- now, slack, look_only, id, first_seen, max_sleep, horizon, grace, copy, message; then the decision:
--- verdict, wait, sleep, last (the limit that binds).
+-- now, slack, look_only, id, first_seen, max_sleep, horizon, grace, copy, message, lane, broker, queue; then
+-- the decision: verdict, wait, sleep, last (the limit that binds), wake (one with a lane that was gone and is back).
+
+local HOP_US = 30000000  -- a wait as a countdown is promised in parts: half of what is left, no less than this
+local TELL_US = 200000 -- so soon a line with another broker's tasks is visited
 
 -- the rule in force for the limit at ARGV[a + 1 ...], its override at KEYS[k]
 local function rule_at(ask, k, a)
@@ -10,11 +13,24 @@ local function rule_at(ask, k, a)
   return found
 end
 
--- read the limit at KEYS[k + 1 ...], ARGV[a + 1 ...]: its state, this task's rank and wait
+-- this task's ticket, rank and the units ahead of it
+local function find_place(ask, l)
+  purge(l, ask.now, ask.grace, not ask.look_only)
+  if ask.copy ~= '' and started_already(l, ask.id, ask.copy) then ask.verdict = -2 end
+  l.ticket = ask.id ~= '' and ticket_at(l, ask.id) or nil
+  if l.count == 0 then return end
+  notice_gone(l, ask.now)
+  if l.ticket then l.seen = l.ticket.place end
+  local place, lane = l.seen > 0 and l.seen or nil, l.ticket and l.ticket.lane
+  l.rank = rank_of(l, place, ask.id, lane)
+  l.before, l.most = units_ahead(l, l.rank, place, lane and ask.id)
+end
+
+-- read the limit at KEYS[k + 1 ...], ARGV[a + 1 ...]: its state, and where this task stands
 local function examine(ask, k, a, rule)
   local l = line_at(KEYS, k)
-  l.rank, l.count, l.seen, l.stored_units = 0, 0, ask.first_seen, l.units
-  l.given, l.cost = ARGV[a + 1] .. ':', tonumber(ARGV[a + 2]) -- the caller's own rule
+  l.rank, l.count, l.seen, l.before, l.most = 0, 0, ask.first_seen, 0, 0
+  l.given, l.cost = ARGV[a + 1], tonumber(ARGV[a + 2]) -- the caller's own rule
   l.rule, l.pause, l.algorithm, l.r = rule.text, rule.pause, rule.algorithm, rule.r
   local other = known_as(l, l.rule)
   l.found, l.found_full_at = l.n and { unpack(l.n) }, l.full_at
@@ -25,37 +41,52 @@ local function examine(ask, k, a, rule)
     l.lag = math.max(l.lag, l.pause)
     l.idle = math.min(l.idle, -l.lag)
   end
-  local before = 0 -- units of those ahead
-  if l.units > 0 or l.seen > 0 then
-    if ask.look_only then l.count = redis.call('ZCARD', l.line) else purge(l, ask.now) end
-    l.rank = l.count
-    if ask.copy ~= '' and started_already(l, ask.id, ask.copy) then ask.verdict = -2 end
-    local score = ask.id ~= '' and redis.call('ZSCORE', l.line, ask.id)
-    l.seen = tonumber(score or l.seen)
-    if score then l.rank = redis.call('ZRANK', l.line, ask.id)
-    elseif l.seen > 0 then
-      l.rank = redis.call('ZCOUNT', l.line, '-inf', string.format('(%.0f', l.seen))
-    end
-    if l.count > 0 then before = math.floor(l.units * l.rank / l.count) end
-  end
-  local turn = l.algorithm.pace(l.r, before)
+  if l.units > 0 or l.seen > 0 then find_place(ask, l) end
+  return l
+end
+
+-- whether this limit admits the task now, or how long it must wait; `together`: the latest that all limits
+-- asked could start it, lest one is booked for later than it could be and its cells until then are lost
+local function judge(ask, l, together)
+  local turn = l.algorithm.pace(l.r, l.before)
   local may_sleep = l.seen > 0 and ask.max_sleep or math.floor(ask.max_sleep / NEWCOMER_SHARE)
+  local function all_fit() return l.algorithm.wait(l, l.r, ask.now, l.cost, l.before) <= may_sleep end
   -- turns are taken well ahead: a cell still free now belongs to one who is late, or to nobody
   local free = may_sleep > 0 and -math.min(FREE_US, may_sleep) or IDLE_US
   local idle = l.idle >= free
-  if idle and l.seen == 0 and l.count > 0 and l.units > l.count then
-    -- some who wait cost more than one: none of what they save up for goes to newcomers
-    idle = l.algorithm.wait(l, l.r, ask.now, l.cost, l.units) <= may_sleep
-  end
+  -- what somebody ahead saves up for a larger cost goes to nobody else
+  local saving = l.most > l.cost or l.seen == 0 and l.count > 0 and l.units > l.count
+  if idle and saving then idle = all_fit() end
   -- who was woken passes a second's worth of places, or any number if there are units for all of those ahead too
-  l.blocked = l.lag > may_sleep or l.rank > 0 and not idle and (l.seen == 0
-      or turn > PASS_US and l.algorithm.wait(l, l.r, ask.now, l.cost, before) > may_sleep)
+  local passes = l.seen > 0 and (turn <= PASS_US and not saving or all_fit())
+  l.blocked = l.lag > math.min(may_sleep, together) or l.rank > 0 and not idle and not passes
   l.wait = 0
   if l.blocked then
-    l.wait = math.max(l.algorithm.wait(l, l.r, ask.now, l.cost, before), 1)
+    l.wait = math.max(l.algorithm.wait(l, l.r, ask.now, l.cost, l.before), 1)
     if l.pause > 0 then l.wait = math.max(l.wait, l.pause + turn) end
   end
-  return l
+end
+
+-- the task's place in this line: taken, kept or left
+local function settle_place(ask, l, takes_place)
+  local seen = l.seen > 0 and l.seen or ask.now
+  if l.seen > 0 and l.count > 0 then
+    if hear(l, l.ticket and l.ticket.lane or ask.lane, ask.now, ask.copy) then ask.wake = l end
+  end
+  local t = { lane = ask.lane, place = seen, cost = l.cost, let_go_at = 0, tries = 0, not_before = 0 }
+  if takes_place then
+    local lane = lane_at(l, ask.lane, ask.now)
+    lane.broker, lane.queue = ask.broker, ask.queue
+  end
+  if takes_place and ask.verdict == 2 then
+    park(l, ask.id, t, FORM .. ':' .. l.given .. ':' .. ask.message, ask.now)
+  elseif takes_place then
+    local hop = math.min(ask.wait, ask.horizon, math.max(HOP_US, math.floor(ask.wait / 2)))
+    local deadline = ask.now + hop + ask.grace
+    join(l, ask.id, t, deadline, math.ceil((deadline - ask.now) / 1000) + ask.slack, ask.now)
+  elseif l.ticket then
+    drop(l, ask.id, l.ticket)
+  end
 end
 
 -- write the limit's part of the decision: units spent, a place taken, kept or left
@@ -66,26 +97,31 @@ local function settle(ask, l)
   if ask.verdict == 1 then
     l.algorithm.spend(l, l.r, ask.now, l.cost, ask.sleep)
     if ask.copy ~= '' then note_start(l, ask.id, ask.copy, ask.now) end
-  elseif not l.clamped and not takes_place and l.units == l.stored_units
-      and (ask.id == '' or l.units == 0) then
+  elseif not l.clamped and not takes_place and not l.touched and (ask.id == '' or l.units == 0) then
     return -- nothing to write
   elseif not l.clamped then
     l.n, l.full_at = l.found, l.found_full_at -- a denial forgets nothing
   end
-  local seen = l.seen > 0 and l.seen or ask.now
-  if takes_place and ask.verdict == 2 then
-    park(l, ask.id, seen, l.given .. ask.message)
-  elseif takes_place then
-    local deadline = ask.now + math.min(ask.wait, ask.horizon) + ask.grace
-    join(l, ask.id, seen, deadline, math.ceil((deadline - ask.now) / 1000) + ask.slack)
-  elseif ask.id ~= '' and l.count > 0 then
-    leave(l, ask.id)
-  end
+  if ask.id ~= '' and (takes_place or l.count > 0) then settle_place(ask, l, takes_place) end
+  write_lanes(l)
   local ttl = life(l, ask.now, ask.slack)
   if l.units > 0 then
     local line_ttl = lifetime(l)
     ttl = line_ttl > 0 and math.max(ttl, line_ttl) or 0
-    if line_ttl > 0 then keep(l.line, line_ttl) end -- nobody is parked any more
+    if takes_place or line_ttl > 0 and redis.call('PTTL', l.line) < line_ttl then expire(l, line_ttl) end
   end
   save(l, ttl)
+end
+
+-- when releasers should visit which line, microseconds; 0: as they know already
+local function visit(ask)
+  if ask.wake then return ask.now, ask.wake.key end
+  if ask.verdict ~= 0 and ask.verdict ~= 2 then return 0 end
+  local at = ask.verdict == 2 and ask.now + ask.wait - ask.lead or 0
+  for _, lane in pairs(ask.last.by_lane or {}) do
+    if lane.broker ~= ask.broker and lane.gone < NOBODY then -- a releaser can tell whether it is there
+      at = math.min(at > 0 and at or math.huge, ask.now + TELL_US)
+    end
+  end
+  return at, ask.last.key
 end

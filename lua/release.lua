@@ -1,92 +1,180 @@
---@ state * line
+--@ state * line room
 -- Claim the parked messages whose turn has come, under a lease.
--- KEYS  state, line, due, room, claims, started, override, and the index of rooms (not on a Cluster)
+-- KEYS  state, line, tickets, lanes, due, room, started, bad, override, and the index of rooms (not on a Cluster)
 -- ARGV  1 now_us ('' = the server's clock)   2 override ('' = read the key)   3 lead_us: how long
---       before its turn a task is let go at most   4 lease_us: then an unconfirmed claim is void   5 how many
---       6 grace_us of those who are not parked   7 our broker: others' messages stay, and count
--- Reply: now_us (the copy's mark), when to visit again (0 = nobody is parked), then id, first-seen
---       time and message of each claimed task.
--- Who was let go (or promised to come back) and has not started counts as ahead for a while (FRESH_US),
--- so that a stall makes no burst; then no more, so that a dead worker makes no hole; but never more than
--- HELD_US's worth is out, unless units for all of those exist.
+--       before its turn a task is let go at most; -1: all, whatever their turn   4 lease_us: then an unconfirmed
+--       claim is void   5 how many   6 bytes of all messages, about   7 grace_us of those who are not parked
+--       8 our broker: others' messages stay   9 the brokers that have workers, parted by spaces
+-- Reply: now_us (the copy's mark), when to visit again (0 = nothing of ours is parked), how many messages
+--       are of a newer form and left alone, then ticket, place and message of each claimed task.
+-- Who was let go and has not come counts as ahead until its cell has passed: so a stall makes no burst, and a
+-- dead worker no hole. Never more than HELD_US's worth (and what the lane's way takes) is out in one lane,
+-- unless units for all of those exist. A lane in which nobody comes is let go of: its tasks keep their places,
+-- one of them at a time is offered as a probe, and all others go on as if it were not there.
 -- A task let go early sleeps in a pool's slot, one let go late loses its cell: so the lead is short
 -- (SHORT_US covers the pace of the releasers), and twice as long more as one has been on its way.
-local SHORT_US = 50000
-local FRESH_US, HELD_US, CHUNK, MOST_SEEN = 1000000, 3000000, 50, 1000
+local SHORT_US, HELD_US, CHUNK, MOST_SEEN = 50000, 3000000, 50, 1000
+local FULL_US = 100000                       -- a lane with enough under way is looked at again
+local PROBE_US, PROBE_MOST_US = 2000000, 60000000
+local RECOUNT_US = 60000000                  -- a line whose lanes say that nothing of ours is parked, to be sure
 local now, slack = clock(ARGV[1])
-local lead, lease, most, grace = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local l, under_way = line_at(KEYS), 0
-local override, rules = ARGV[2] ~= '' and ARGV[2] or redis.call('GET', KEYS[7]) or ':0', {}
-local reply, visit, ahead, out, seen = { now, 0 }, 0, 0, 0, 0
+local lead, lease, most, grace = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[7])
+local l = room_at(KEYS)
+local override, rules = ARGV[2] ~= '' and ARGV[2] or redis.call('GET', KEYS[9]) or NO_OVERRIDE, {}
+local reply, bytes, newer, visit = { now, 0, 0 }, 0, 0, math.huge
+local ahead, out, outs, under_way = 0, 0, {}, 0 -- units ahead, tasks let go, and how long the oldest is on its way
 local units = l.units
-purge(l, now)
-if l.units ~= units then save(l) end
+purge(l, now, grace, true)
+notice_gone(l, now)
 
 -- the line's state under a message's own rule (or the override)
 local function under(given)
-  local rule, pause = in_force(KEYS[7], override, now, given)
+  if rules[given] then return rules[given] end
+  local rule, pause = in_force(KEYS[9], override, now, given)
   local u = { key = l.key, kind = l.kind, n = l.n and { unpack(l.n) }, full_at = l.full_at, pause = pause }
   u.algorithm, u.r = rule_of(rule)
   known_as(u, rule)
   u.beyond = u.algorithm.clamp(u, u.r, now)
+  rules[given] = u
   return u
 end
 
 local function early_us() return math.min(lead, SHORT_US + 2 * under_way) end
 
--- the turn of a task with `ahead` before it, microseconds from now; and whether too many are out
-local function turn_of(message)
-  local given = string.match(message, '^[^:]*')
-  local u = rules[given] or under(given)
-  rules[given] = u
+-- units before a place that lie in lanes of other brokers
+local function foreign_ahead(place)
+  local sum = 0
+  for name, lane in pairs(l.by_lane) do
+    if not lane.ours and lane.gone < NOBODY then
+      local from = '[' .. name .. ':' .. (lane.gone > 0 and sortable(lane.gone) or '')
+      sum = sum + redis.call('ZLEXCOUNT', l.line, from, '(' .. name .. ':' .. sortable(place))
+    end
+  end
+  return l.units == l.count and sum or sum * l.units / math.max(l.count, 1)
+end
+
+-- when the turn of a task comes, microseconds from now
+local function turn_of(u, t)
   -- A state beyond what the rule allows: the limit was raised, or this message's rule is older than the
   -- state. Acquire knows the rule and keeps the clamp, so the first in line is offered to it; else the
   -- turn would move away with the clock.
-  if u.beyond and out == 0 and u.pause == 0 then return 0, false end
-  local mean = math.max(l.units, l.count) / l.count
-  local turn = u.algorithm.wait(u, u.r, now, mean, ahead * mean)
-  if u.pause > 0 then turn = math.max(turn, u.pause + u.algorithm.pace(u.r, ahead * mean)) end
-  return turn, out > 2 and u.algorithm.pace(u.r, out * mean) > HELD_US
-    and u.algorithm.wait(u, u.r, now, mean, out * mean) > early_us()
+  if u.beyond and out == 0 and u.pause == 0 then return 0 end
+  local before = ahead + foreign_ahead(t.place)
+  local turn = u.algorithm.wait(u, u.r, now, t.cost, before)
+  return u.pause > 0 and math.max(turn, u.pause + u.algorithm.pace(u.r, before)) or turn
 end
 
-local function claim(id, message, before)
-  if before then
+-- whether as much of a lane is under way as may be
+local function is_full(u, t, lane)
+  return lane.out > 2 and u.algorithm.pace(u.r, lane.out_units) > HELD_US + 2 * lane.way
+    and u.algorithm.wait(u, u.r, now, t.cost, lane.out_units) > early_us()
+end
+
+local function claim(id, t, lane, message)
+  if t.let_go_at > 0 then -- it was let go before, and may be on its way
     redis.call('HSETNX', l.started, id, LET_AGAIN)
     keep(l.started, 3600000)
   end
-  redis.call('ZADD', l.claims, text(now), id)
-  reply[#reply + 1], reply[#reply + 2] = id, redis.call('ZSCORE', l.line, id)
-  reply[#reply + 1] = string.match(message, '^[^:]*:[^:]*:(.*)$')
-  ahead, out = ahead + 1, out + 1
+  t.let_go_at = now
+  write_ticket(l, id, t)
+  for _, part in ipairs({ id, text(t.place), message }) do reply[#reply + 1] = part end
+  bytes, out, lane.out, lane.out_units = bytes + #message, out + 1, lane.out + 1, lane.out_units + t.cost
+  if lane.gone > 0 then
+    lane.probing = false
+    lane.probe_at = now + math.min(math.max((now - lane.heard_at) / 2, PROBE_US), PROBE_MOST_US)
+    lane.changed = true
+  else
+    ahead = ahead + t.cost
+  end
 end
 
-while visit == 0 and seen < l.count do
-  for _, id in ipairs(redis.call('ZRANGE', l.line, seen, seen + CHUNK - 1)) do
-    local message, claimed = redis.call('HGET', l.room, id), tonumber(redis.call('ZSCORE', l.claims, id))
-    local foreign = message and string.match(message, '^[^:]*:([^:]*):') ~= ARGV[7]
-    if foreign then ahead = ahead + 1
-    elseif not message or claimed and math.abs(now - claimed) < lease then -- the clock may step
-      out = out + 1
-      local since = claimed or tonumber(redis.call('ZSCORE', l.due, id) or now + grace) - grace
-      if math.abs(now - since) < FRESH_US then
-        ahead = ahead + 1
-        if claimed then under_way = math.max(under_way, now - claimed) end
-      end
-    else
-      local turn, too_many = turn_of(message)
-      if turn > early_us() then visit = now + turn - early_us()
-      elseif too_many or #reply > 3 * most then visit = now + 50000
-      else claim(id, message, claimed) end
-    end
-    if visit > 0 then break end
+-- a task that is not here: it may come, or not
+local function pass(id, t, lane)
+  if t.let_go_at > 0 then
+    out, lane.out, lane.out_units = out + 1, lane.out + 1, lane.out_units + t.cost
+    if lane.gone == 0 then outs[#outs + 1] = t end
+  elseif lane.gone == 0 and tonumber(redis.call('ZSCORE', l.due, id) or 0) - grace > now - LATE_US then
+    ahead = ahead + t.cost -- it waits as a countdown
   end
-  seen = seen + CHUNK
-  if seen >= MOST_SEEN and visit == 0 then visit = now + 50000 end
 end
-if visit == 0 and redis.call('EXISTS', l.room) == 1 then visit = now + lease end
+
+-- those let go whose cells have not passed, at the pace of this rule, are ahead
+local function count_outs(u)
+  for _, t in ipairs(outs) do
+    local ago = math.abs(now - t.let_go_at) -- the clock may step
+    if ago < lead + u.algorithm.pace(u.r, t.cost) then
+      ahead, under_way = ahead + t.cost, math.max(under_way, ago)
+    end
+  end
+  outs = {}
+end
+
+-- what becomes of a parked task: 'next' if the lane's next may be looked at, 'lane' if that lane is done, or
+-- 'done' if it is the line's turn that has not come
+local function offer(id, t, lane)
+  local form, rule, message = string.match(redis.call('HGET', l.room, id) or '', '^(%d+):([^:]*):(.*)$')
+  if form and form ~= FORM then newer = newer + 1 return 'next' end
+  if not form or not pcall(rule_of, rule) then quarantine(l, id, t, now, 'unreadable') return 'next' end
+  local u = under(rule)
+  count_outs(u)
+  if lead >= 0 then
+    local turn = turn_of(u, t)
+    if turn > early_us() then visit = math.min(visit, now + turn - early_us()) return 'done' end
+    if is_full(u, t, lane) then visit = math.min(visit, now + FULL_US) return 'lane' end
+  end
+  if #reply > 3 and (bytes + #message > tonumber(ARGV[6]) or #reply > 3 * most) then
+    visit = now
+    return 'done'
+  end
+  claim(id, t, lane, message)
+  return 'next'
+end
+
+-- one ticket of ours, in the order of all; what is said as by `offer`
+local function look_at(id, t, lane)
+  if not t then
+    redis.call('ZREM', l.line, lane.its)
+    return 'next'
+  end
+  local claimed = t.let_go_at > 0 and math.abs(now - t.let_go_at) < lease
+  if not t.parked or claimed then
+    if t.parked then visit = math.min(visit, t.let_go_at + lease) end
+    pass(id, t, lane)
+  elseif t.not_before > now then
+    visit = math.min(visit, t.not_before)
+  elseif lane.gone > 0 and not lane.probing and lead >= 0 then
+    visit = math.min(visit, lane.probe_at)
+    return 'lane'
+  else
+    return offer(id, t, lane)
+  end
+  return 'next'
+end
+
+local walk = walk_of(l, ARGV[8], ARGV[9], CHUNK)
+for _, lane in pairs(l.by_lane) do
+  lane.out, lane.out_units, lane.probing = 0, 0, lane.gone > 0 and now >= lane.probe_at
+  -- while nobody comes, those who were parked since then do not count either
+  if lane.ours and lane.gone > 0 then lane.gone, lane.changed = now, true end
+end
+for seen = 1, MOST_SEEN do
+  local id, t, lane = walk()
+  if not id then break end
+  local said = look_at(id, t, lane)
+  if said == 'lane' then lane.left = nil elseif said == 'done' then break end
+  if seen == MOST_SEEN then visit = math.min(visit, now + FULL_US) end
+end
+
+write_lanes(l)
+if l.units ~= units then save(l) end
+local parked, waits = 0, 0
+for _, lane in pairs(l.by_lane) do
+  if lane.ours then parked, waits = parked + lane.parked, waits + lane.units end
+end
+if parked > 0 then visit = visit < math.huge and visit or now + lease
+else visit = waits > 0 and redis.call('EXISTS', l.room) == 1 and now + RECOUNT_US or 0 end
 settle_expiry(l, now, slack)
-reply[2] = math.ceil(visit)
-if KEYS[8] and visit > 0 then redis.call('ZADD', KEYS[8], text(visit), l.key)
-elseif KEYS[8] then redis.call('ZREM', KEYS[8], l.key) end
+reply[2], reply[3] = math.ceil(visit), newer
+if KEYS[10] and visit > 0 then redis.call('ZADD', KEYS[10], text(visit), l.key)
+elseif KEYS[10] then redis.call('ZREM', KEYS[10], l.key) end
 return reply

@@ -1,18 +1,20 @@
 -- Prelude of the other scripts: the clock, rules, and the stored state of a line.
 --
 -- Rule, a text: a letter for the algorithm and its numbers, parted by commas (`wire` in
--- src/fleetlimit/algorithms). Override, one string per limit: "<rules, parted by ;>:<pause_until_us>".
+-- src/fleetlimit/algorithms). All that is stored begins with the number of its form, which is 1.
+-- Override, one string per limit: "1:<rules, parted by ;>:<pause_until_us>".
 -- State, one string per line:
---   "<tat_us>"                                                  gcra, when there is no more to say
---   "<letter>:<units>:<full_at_us>:<numbers of the algorithm>"  g, f and c
---   'l', 8 doubles (units, full_at_us, head, live, newest_us, shift_us, ahead_us, size), then the ring of
+--   "1:<tat_us>"                                                 gcra, when there is no more to say
+--   "1<letter>:<units>:<full_at_us>:<numbers of the algorithm>"  g, f and c
+--   '1l', 8 doubles (units, full_at_us, head, live, newest_us, shift_us, ahead_us, size), then the ring of
 --   a log: 8 bytes for each unit
 -- units: the sum of the costs waiting in the line (0: nobody waits, the line is not looked at);
 -- full_at_us: when nothing is remembered any more (0: nothing is).
 -- Numbers are doubles and tostring() keeps 14 digits: times are written with %.0f.
 
 local SLACK_MS = 60000 -- an injected clock does not move with the server's expiry
-local HEADER = 65      -- bytes before a log's ring
+local FORM = '1'       -- of all that is stored here
+local HEADER = 66      -- bytes before a log's ring
 local ALGORITHMS = {}  -- by letter; filled by gcra.lua, fixed_window.lua, ...
 
 -- now_us from the server's clock, or the injected one; and the slack for a TTL
@@ -38,6 +40,13 @@ local function numbers_of(value)
   return found
 end
 
+-- what another program wrote at a key of ours, or a later version of this one
+local function foreign(key, value, what)
+  local form = string.match(value, '^([2-9])%a?:') or string.match(value, '^([2-9])%a')
+  if form then error('FLEETLIMIT form ' .. form .. ' of ' .. what .. ', which is newer than this version, at key ' .. key) end
+  error('FLEETLIMIT not ' .. what .. ' at key ' .. key)
+end
+
 -- the algorithm of a rule, and its numbers; before anything is written, for it may not have been loaded
 local SIZES = { g = 3, f = 7, c = 5, l = 2 }
 local function rule_of(value)
@@ -52,43 +61,42 @@ end
 local function in_force(key, given, now, rule)
   local value = given ~= '' and given or redis.call('GET', key)
   if not value then return rule, 0 end
-  local other, pause = string.match(value, '^([a-z,;%d%-]*):(%d+)$')
-  if not other then error('FLEETLIMIT not an override at key ' .. key) end
+  local other, pause = string.match(value, '^1:([a-z,;%d%-]*):(%d+)$')
+  if not other then foreign(key, value, 'an override') end
   if string.find(other, ';', 1, true) then -- of several the one that counts as the caller does
     other = string.match(';' .. other, ';(' .. string.sub(rule, 1, 1) .. '[^;]*)') or ''
   end
   return other ~= '' and other or rule, math.max(pause - now, 0)
 end
 
-local function foreign(key) error('FLEETLIMIT not a state at key ' .. key) end
-
 -- s: key, units, full_at; and kind (a letter) and n (the algorithm's numbers) if anything is remembered
 local function load(key)
   local s = { key = key, units = 0, full_at = 0 }
   local value = redis.call('GETRANGE', key, 0, HEADER - 1)
   if value == '' and redis.call('EXISTS', key) == 0 then return s end
-  local kind = string.sub(value, 1, 1)
+  local kind = string.sub(value, 2, 2)
   if #value == HEADER and kind ~= 'l' then value = redis.call('GET', key) end -- it may be longer
+  if string.sub(value, 1, 1) ~= FORM then foreign(key, value, 'a state') end
   if kind == 'g' then
-    local units, tat, ticks, ahead = string.match(value, '^g:(%d+):(%d+):(%d+):(%d+)$')
-    if not units then foreign(key) end
+    local units, tat, ticks, ahead = string.match(value, '^1g:(%d+):(%d+):(%d+):(%d+)$')
+    if not units then foreign(key, value, 'a state') end
     s.units, s.full_at = tonumber(units), tonumber(tat)
     s.n = { s.full_at, tonumber(ticks), tonumber(ahead) }
-  elseif string.find(value, '^%d+$') then
-    kind, s.n = 'g', { tonumber(value), 0, 0 }
+  elseif string.find(value, '^1:%d+$') then
+    kind, s.n = 'g', { tonumber(string.sub(value, 3)), 0, 0 }
     s.full_at = s.n[1]
   elseif kind == 'l' and #value == HEADER then
-    s.n = { struct.unpack('>dddddddd', value, 2) }
+    s.n = { struct.unpack('>dddddddd', value, 3) }
     s.units, s.full_at = table.remove(s.n, 1), table.remove(s.n, 1)
     local head, live, size = s.n[1], s.n[2], s.n[6]
     if not (s.units >= 0 and head >= 0 and head < size and live >= 1 and live <= size and size <= 1000000) then
-      foreign(key)
+      foreign(key, value, 'a state')
     end
-  elseif string.find(value, '^f:%d+:%d+:%-?%d+:%d+$') or string.find(value, '^c:%d+:%d+:%-?%d+:%d+:%d+$') then
-    s.n = numbers_of(string.sub(value, 3))
+  elseif string.find(value, '^1f:%d+:%d+:%-?%d+:%d+$') or string.find(value, '^1c:%d+:%d+:%-?%d+:%d+:%d+$') then
+    s.n = numbers_of(string.sub(value, 4))
     s.units, s.full_at = table.remove(s.n, 1), table.remove(s.n, 1)
   else
-    foreign(key)
+    foreign(key, value, 'a state')
   end
   s.kind = kind
   if s.full_at == 0 then s.n = nil end
@@ -106,19 +114,19 @@ end
 -- ttl_ms 0: for ever (somebody is parked); nil: as before
 local function save(s, ttl_ms)
   if s.n and s.kind == 'l' then
-    redis.call('SETRANGE', s.key, 0, 'l' .. struct.pack('>dddddddd', s.units, s.full_at, unpack(s.n, 1, 6)))
+    redis.call('SETRANGE', s.key, 0, '1l' .. struct.pack('>dddddddd', s.units, s.full_at, unpack(s.n, 1, 6)))
     if ttl_ms == 0 then redis.call('PERSIST', s.key)
     elseif ttl_ms then redis.call('PEXPIRE', s.key, text(ttl_ms)) end
     return
   end
-  local value = 'g:' .. text(s.units) .. ':0:0:0'
+  local value = '1g:' .. text(s.units) .. ':0:0:0'
   if s.n and s.kind == 'g' then
-    value = text(s.n[1])
+    value = '1:' .. text(s.n[1])
     if s.units + s.n[2] + s.n[3] > 0 then
-      value = string.format('g:%.0f:%.0f:%.0f:%.0f', s.units, s.n[1], s.n[2], s.n[3])
+      value = string.format('1g:%.0f:%.0f:%.0f:%.0f', s.units, s.n[1], s.n[2], s.n[3])
     end
   elseif s.n then
-    value = string.format('%s:%.0f:%.0f:%s', s.kind, s.units, s.full_at, joined(s.n))
+    value = string.format('1%s:%.0f:%.0f:%s', s.kind, s.units, s.full_at, joined(s.n))
   end
   if ttl_ms == 0 then redis.call('SET', s.key, value)
   elseif ttl_ms then redis.call('SET', s.key, value, 'PX', text(ttl_ms))

@@ -1,12 +1,12 @@
 -- The common case, as cheap as a bare GCRA: one limit is asked by a newcomer, nobody waits (the state is
--- a plain number) and nothing is configured. All else is for acquire.lua, which then is asked next.
+-- a TAT alone) and nothing is configured. All else is for acquire.lua, which then is asked next.
 -- KEYS  state, override
 -- ARGV  1 now_us ('' = the server's clock)   2 emission (microseconds)   3 capacity (microseconds)
 --       4 cost (units)   5 '1' = who asks may wait: a denial needs its place, from acquire.lua
 -- Reply integers: 1 admitted or 0 denied, now_us, former tat_us (0 = none); or -1 alone: ask acquire.lua
 -- Keeps invariants 1 to 4 of gcra.py.
 local value = redis.call('GET', KEYS[1])
-local former = not value and 0 or tonumber(value)
+local former = not value and 0 or string.sub(value, 1, 2) == '1:' and tonumber(string.sub(value, 3))
 if not (former and former >= 0) or redis.call('GET', KEYS[2]) then return { -1 } end
 local now, slack = ARGV[1], 0
 if now == '' then
@@ -18,7 +18,7 @@ end
 local capacity = tonumber(ARGV[3])
 local tat = math.max(math.min(former, now + capacity), now) + ARGV[2] * ARGV[4]
 if tat - capacity <= now then
-  redis.call('SET', KEYS[1], string.format('%.0f', tat), 'PX', math.ceil((tat - now) / 1000) + slack)
+  redis.call('SET', KEYS[1], string.format('1:%.0f', tat), 'PX', math.ceil((tat - now) / 1000) + slack)
   return { 1, now, former }
 end
 if ARGV[5] == '1' or former > now + capacity then return { -1 } end

@@ -1,16 +1,19 @@
 --@ state line
 -- Take a task out of its line, and its message out of the room if it lies there.
--- KEYS  state, line, due, room, claims
--- ARGV  1 now_us ('' = the server's clock)   2 task id   3 '1' = only if it is parked
+-- KEYS  state, line, tickets, lanes, due, room, started
+-- ARGV  1 now_us ('' = the server's clock)   2 ticket   3 '' = whatever it does; 'parked' = only if its message lies
+--       here and nobody is letting it go; 'came' = it has come and starts elsewhere   4 lease_us of one let go
 -- Reply integer: 1 if it was there.
 local now, slack = clock(ARGV[1])
 local l, id = line_at(KEYS), ARGV[2]
-if ARGV[3] == '1' and redis.call('HEXISTS', l.room, id) == 0 then return 0 end
-if not redis.call('ZSCORE', l.line, id) then return 0 end
 l.count = redis.call('ZCARD', l.line)
-l.cost = math.floor(l.units / l.count)
-local units = l.units
-leave(l, id)
-if units > 0 then save(l) end
-settle_expiry(l, now, slack)
-return 1
+local t, units = ticket_at(l, id), l.units
+if ARGV[3] == 'parked' and not (t and t.parked and math.abs(now - t.let_go_at) >= tonumber(ARGV[4])) then return 0 end
+if ARGV[3] == 'came' and t then hear(l, t.lane, now, t.let_go_at > 0 and text(t.let_go_at) or '') end
+if t then
+  drop(l, id, t)
+  write_lanes(l)
+  if units > 0 then save(l) end
+  settle_expiry(l, now, slack)
+end
+return t and 1 or 0

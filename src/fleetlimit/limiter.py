@@ -19,7 +19,7 @@ from fleetlimit.limit import RateLimit, checked_policy, checked_processes
 from fleetlimit.store.base import Outcome, Override, Spend, Store
 from fleetlimit.store.guard import Guard, Health
 from fleetlimit.store.redis import RedisStore
-from fleetlimit.store.room import Room, Status
+from fleetlimit.store.room import Quarantined, Room, Status
 
 __all__ = ["Decision", "Key", "RateLimiter", "merged", "redis_store"]
 
@@ -198,12 +198,29 @@ class RateLimiter:
         """How many wait under a key, how many of them in the waiting room, since when, until when."""
         return self._room(name).status(name, _encoded(key))
 
+    def cancel_all(self, name: str, key: Key = None) -> int:
+        """Take all tasks of a key out of the waiting room, for good; how many."""
+        return self._room(name).cancel_all(name, _encoded(key))
+
+    def quarantined(self, name: str, key: Key = None) -> list[Quarantined]:
+        """Parked messages that could not be let go, each with the reason."""
+        return self._room(name).quarantined(name, _encoded(key))
+
+    def retry(self, name: str, id: str, key: Key = None) -> bool:
+        """Try a message in quarantine again; whether it was there."""
+        return self._room(name).recover(name, id, _encoded(key))
+
+    def drop(self, name: str, id: str, key: Key = None) -> bool:
+        """Forget a message in quarantine, for good; whether it was there."""
+        return self._room(name).recover(name, id, _encoded(key), drop=True)
+
     def parked(self, name: str, key: Key = None, most: int = 100) -> list[str]:
         """Ids of the tasks in the waiting room, the first in line first."""
         return self._room(name).parked(name, _encoded(key), most)
 
     def cancel(self, name: str, id: str, key: Key = None) -> bool:
-        """Take a task out of the waiting room, for good. False if it is not there (any more)."""
+        """Take a task out of the waiting room: if True, it will not run. False if it is not there (any more), or is
+        just being let go."""
         if not isinstance(id, str):
             raise ConfigurationError(f"id={id!r:.80}: must be a task's id")
         return self._room(name).cancel(name, id, _encoded(key))

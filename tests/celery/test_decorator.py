@@ -19,7 +19,7 @@ from fleetlimit import (
     rate_limited,
 )
 from fleetlimit.celery.binding import Binding
-from fleetlimit.celery.gate import limits_of
+from fleetlimit.celery.declared import limits_of
 
 
 @pytest.fixture

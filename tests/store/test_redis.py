@@ -57,7 +57,9 @@ def test_foreign_type_names_the_key(client: redis.Redis, server: Server, suffix:
     assert limiter.acquire(TEN)
 
 
-@pytest.mark.parametrize("value", ["hello", "", "-5", "nan", "inf", "1e999x", "1:2", "5 5"])
+@pytest.mark.parametrize(
+    "value", ["hello", "", "-5", "nan", "inf", "1e999x", "12", "1:-2", "1:x", "1:nan", "2:7"]
+)
 def test_foreign_value_names_the_key(client: redis.Redis, server: Server, value: str) -> None:
     client.set("fleetlimit:{ten}", value)  # N11
     with pytest.raises(StateError, match=r"fleetlimit:\{ten\}"):
@@ -83,7 +85,7 @@ def test_script_flush_between_any_two_calls(client: redis.Redis, server: Server)
 def test_real_time_is_arithmetic(client: redis.Redis, server: Server) -> None:  # N10
     before = time.time()
     RateLimiter(server.url).acquire(RateLimit("slow", 1, 3600, margin=0))
-    tat = int(client.get("fleetlimit:{slow}")) / 1e6  # type: ignore[arg-type]
+    tat = int(client.get("fleetlimit:{slow}").removeprefix("1:")) / 1e6  # type: ignore[arg-type]
     assert before + 3599 < tat < time.time() + 3601
 
 

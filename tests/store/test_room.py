@@ -12,8 +12,8 @@ from fleetlimit.conformance import START, Clock
 from fleetlimit.demo.processes import Server
 from fleetlimit.store.base import Outcome, Spend, Ticket, Verdict
 from fleetlimit.store.memory import MemoryStore
-from fleetlimit.store.redis import RedisStore
-from fleetlimit.store.room import LEASE_US, Room
+from fleetlimit.store.redis import LEASE_US, RedisStore
+from fleetlimit.store.room import Fate, Released, Room
 
 TEN = RateLimit("ten", 10, 1, margin=0)
 LEAD = 150_000
@@ -44,12 +44,21 @@ class Rig:
             self.ask(f"t{n}")
 
     def let_go(self, *, confirm: bool = True) -> list[str]:
-        released = self.room.release(LINE, LEAD)
+        released = self.release()
         ids = [id for id, _, _ in released.messages]
         self.queue += [(id, seen, str(released.copy)) for id, seen, _ in released.messages]
         if confirm and ids:
-            self.room.confirm(LINE, released.copy, ids)
+            self.confirm(released)
         return ids
+
+    def release(self, line: str = LINE) -> Released:
+        (found,) = self.room.release([line], LEAD)
+        if isinstance(found, StateError):
+            raise found
+        return found
+
+    def confirm(self, released: Released) -> None:
+        self.room.settle([Fate(released, {id: None for id, _, _ in released.messages})])
 
     def deliver(self) -> list[Verdict]:
         queue, self.queue = self.queue, []
@@ -98,7 +107,7 @@ def test_drains_in_order_at_the_limits_pace(rig: Rig, clock: Clock) -> None:
 def test_one_keeps_exactly_its_message(rig: Rig, clock: Clock) -> None:
     rig.park(5)
     clock.forward(1.4)
-    released = rig.room.release(LINE, LEAD)
+    released = rig.release()
     (id, seen, message) = released.messages[0]
     assert (id, message) == ("t2", "body of t2")
     assert seen == START + 30
@@ -115,9 +124,9 @@ def test_all_for_whom_there_are_units_are_let_go_at_once(
         clock.now += 10
         rig.store.acquire([Spend(limit)], Ticket(f"t{n}", message="x"))
     line = "fleetlimit:{day}"
-    assert rig.room.release(line, LEAD).messages == []
-    clock.now = rig.room.release(line, LEAD).next_us + LEAD + 1000
-    assert len(rig.room.release(line, LEAD).messages) == 40
+    assert rig.release(line).messages == []
+    clock.now = rig.release(line).next_us + LEAD + 1000
+    assert len(rig.release(line).messages) == 40
 
 
 def test_who_was_let_go_and_has_not_started_counts(rig: Rig, clock: Clock) -> None:
@@ -201,13 +210,13 @@ def test_two_copies_start_once(rig: Rig, clock: Clock, order: str) -> None:
 def test_parked_again_before_the_confirmation_is_kept(rig: Rig, clock: Clock) -> None:
     rig.park(8)
     clock.forward(1.4)
-    released = rig.room.release(LINE, LEAD)
+    released = rig.release()
     id, seen, _ = released.messages[0]
     rig.store.set_override(
         "ten", rig.store.override("ten").__class__(pause_until_us=clock.now + 10**7)
     )
     assert rig.ask(id, seen, str(released.copy)).verdict is Verdict.PARKED
-    rig.room.confirm(LINE, released.copy, [id])
+    rig.confirm(released)
     assert id in rig.room.parked("ten")
 
 
@@ -262,7 +271,7 @@ def test_parked_tasks_never_expire_and_an_empty_line_does(rig: Rig, clock: Clock
         rig.deliver()
     clock.forward(30)
     rig.ask("last", message="")
-    rig.room.release(LINE, LEAD)
+    rig.release()
     assert client.zcard("fleetlimit:rooms:") == 0
     left = {
         key.decode(): client.pttl(key) for key in client.keys("*") if key != b"fleetlimit:brokers"
@@ -278,8 +287,8 @@ def test_the_last_confirmation_does_not_shorten_the_bucket(rig: Rig) -> None:
     ticket = Ticket("x", message="m")
     assert rig.store.acquire([Spend(wide)], ticket).verdict is Verdict.PARKED
     rig.clock.forward(0.58)
-    released = rig.room.release("fleetlimit:{wide}", LEAD)
-    rig.room.confirm("fleetlimit:{wide}", released.copy, ["x"])
+    released = rig.release("fleetlimit:{wide}")
+    rig.confirm(released)
     assert rig.store.connection.client.pttl("fleetlimit:{wide}") > 59_000
 
 
@@ -407,12 +416,12 @@ def test_a_new_window_belongs_to_those_who_waited_for_it(
     for n in range(60):
         rig.store.acquire([Spend(limit)], Ticket(f"t{n:02}", message="x"))
     line, started, coming = "fleetlimit:{day}", list[str](), list[tuple[int, str, int, int]]()
-    clock.now = rig.room.release(line, LEAD).next_us + 200_000 - 100_000
+    clock.now = rig.release(line).next_us + 200_000 - 100_000
     for n in range(400):
         clock.now += 1000
         if n % 10 == 0:
-            released = rig.room.release(line, LEAD)
-            rig.room.confirm(line, released.copy, [id for id, _, _ in released.messages])
+            released = rig.release(line)
+            rig.confirm(released)
             coming += [(clock.now + 5000, id, at, released.copy) for id, at, _ in released.messages]
         for due in [one for one in coming if one[0] <= clock.now]:
             coming.remove(due)
@@ -437,11 +446,16 @@ def test_reset_wakes_who_is_parked(rig: Rig) -> None:
 def test_messages_of_another_broker_stay(rig: Rig, clock: Clock) -> None:
     rig.ask("first")
     for n in range(8):
-        ticket = Ticket(f"t{n}", broker="theirs" if n % 2 else "", message="m")
+        ticket = Ticket(
+            f"t{n}", lane=str(n % 2), broker="theirs" if n % 2 else "", message="m"
+        )
         rig.store.acquire([Spend(TEN)], ticket)
     clock.forward(1.5)
     ours = set(rig.let_go())
-    theirs = Room(rig.store, "theirs").release(LINE, LEAD)
+    other = Room(rig.store, "theirs")
+    other.due_lines()
+    (theirs,) = other.release([LINE], LEAD)
+    assert isinstance(theirs, Released)
     assert ours <= {"t0", "t2", "t4", "t6"}
     assert ours
     assert {id for id, _, _ in theirs.messages} <= {"t1", "t3", "t5", "t7"}
@@ -453,7 +467,7 @@ def test_foreign_data_is_a_typed_error(rig: Rig, suffix: str) -> None:
     rig.store.connection.client.delete(LINE + suffix)
     rig.store.connection.client.set(LINE + suffix, "x")
     with pytest.raises(StateError, match="fleetlimit"):
-        rig.room.release(LINE, LEAD)
+        rig.release()
     if suffix == ":override":
         with pytest.raises(StateError, match="fleetlimit"):
             rig.ask("t9", 5)

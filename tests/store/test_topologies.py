@@ -18,7 +18,7 @@ from fleetlimit.limiter import redis_store
 from fleetlimit.store.base import Spend, Ticket, Verdict
 from fleetlimit.store.keyspace import state_key
 from fleetlimit.store.redis import RedisStore
-from fleetlimit.store.room import Room
+from fleetlimit.store.room import Fate, Released, Room
 from tests.clusters import cluster, sentinel
 from tests.conftest import need
 
@@ -74,10 +74,10 @@ def test_the_room_on_a_cluster(client: RedisCluster) -> None:
     limiter.configure("one", 1000, 1)
     lines = room.due_lines().lines
     assert len(lines) == 3
-    for line in lines:
-        released = room.release(line, 150_000)
-        assert len(released.messages) == 1
-        room.confirm(line, released.copy, [released.messages[0][0]])
+    found = room.release(lines, 150_000)
+    released = [one for one in found if isinstance(one, Released)]
+    assert [len(one.messages) for one in released] == [1, 1, 1]
+    room.settle([Fate(one, {one.messages[0][0]: None}) for one in released])
     assert [limiter.status("one", key).parked for key in ("a", "b", "c")] == [0, 0, 0]
     limiter.pause("one", 30)
     assert limiter.status("one", "a").paused > 0
@@ -192,9 +192,21 @@ def everything(limiter: RateLimiter) -> None:
     room.due_lines()
     limiter.configure("one", 1000, 1)
     assert limiter.parked("one") == ["t"]
-    released = room.release(state_key("one"), 150_000)
-    room.confirm(state_key("one"), released.copy, ["t"])
+    (released,) = room.release([state_key("one")], 150_000)
+    assert isinstance(released, Released)
+    room.settle([Fate(released, {"t": ("no queue takes it", True)})])
+    assert not limiter.cancel("one", "nobody")
+    assert limiter.cancel_all("one") == 1
+    for id in ("t", "u"):
+        store.acquire([Spend(ONE)], Ticket(id, broker="b", message="m", max_sleep_us=0))
+    assert not limiter.quarantined("one")
+    assert not limiter.retry("one", "t")
     store.withdraw("one", "", "t")
+    room.remember_revoked(["t"])
+    assert room.revoked(["t", "u"]) == {"t"}
+    assert room.orphans() == []
+    assert Room(store, "c").adopt("b") >= 0
+    assert store.identity()
     limiter.pause("one", 1)
     limiter.resume("one")
     limiter.configure("one")

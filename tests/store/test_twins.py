@@ -44,13 +44,14 @@ OVERRIDES = [
     tuple(RateLimit("x", 4, 0.7, algorithm=one).rule for one in ("gcra", *WINDOWS)),
 ]
 gaps = st.integers(0, 300_000) | st.sampled_from(
-    [0, 0, 1, 99_999, 100_000, 3_600_000_000, -3_600_000_000]
+    [0, 0, 1, 99_999, 100_000, 1_500_000, 6_000_000, 3_600_000_000, -3_600_000_000]
 )
 tickets = st.none() | st.tuples(
     st.integers(0, 9),
     st.booleans(),
     st.sampled_from([0, 250_000]),
     st.sampled_from([None, 150_000]),
+    st.sampled_from([500_000, 10_000_000]),
 )
 asks = st.tuples(st.integers(0, len(LIMITS) - 1), st.sampled_from(["", "k"]), st.integers(1, 7))
 steps = st.tuples(
@@ -105,9 +106,9 @@ class Player:
     def _ticket(self, ticket: tuple | None) -> Ticket | None:
         if ticket is None:
             return None
-        n, woken, sleep, expires = ticket
+        n, woken, sleep, expires, grace = ticket
         seen = self.seen.get(n, 0) if woken else 0
-        return Ticket(f"t{n}", seen, sleep, 2_000_000, 500_000, expires)
+        return Ticket(f"t{n}", seen, sleep, 2_000_000, grace, expires)
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))

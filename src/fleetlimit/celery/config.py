@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -16,16 +16,14 @@ from fleetlimit.celery.presence import known_processes
 from fleetlimit.celery.signals import limits_outage
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import checked_processes
-from fleetlimit.limiter import RateLimiter, redis_store
-from fleetlimit.store.room import Room
+from fleetlimit.limiter import RateLimiter
 
 __all__ = [
     "LARGEST_PARKED",
     "Settings",
-    "broker_of",
     "limiter_of",
     "redelivery_s",
-    "room_of",
+    "redis_places",
     "settings_of",
 ]
 
@@ -41,6 +39,9 @@ _NAMES = (
     "fleetlimit_on_outage",
     "fleetlimit_processes",
     "fleetlimit_client_time",
+    "fleetlimit_broker",
+    "fleetlimit_secret",
+    "fleetlimit_former_url",
 )
 #: The share of the sleep in place that a wake-up aims ahead of its turn: it hides the way from the
 #: broker to the pool, and leaves the rest for those just ahead.
@@ -68,6 +69,12 @@ class Settings:
     client_time: bool
     #: How many processes share the limits, where their own count is not to be used.
     processes: int | None
+    #: The name of the broker, where an operator knows better than the broker itself; "": ask it.
+    broker: str
+    #: What parked messages are signed with; None: they are not.
+    secret: str | None
+    #: Where the limits' Redis was before: what is still parked there is let go.
+    former_urls: tuple[str, ...]
 
     @property
     def lead_us(self) -> int:
@@ -79,24 +86,7 @@ LARGEST_PARKED = 256 * 1024
 
 _settings: weakref.WeakKeyDictionary[Any, Settings] = weakref.WeakKeyDictionary()
 _limiters: weakref.WeakKeyDictionary[Any, RateLimiter] = weakref.WeakKeyDictionary()
-_brokers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
-
-
-def broker_of(app: Any) -> str:
-    """A name for the broker that an app publishes to: what is parked for it, goes to it."""
-    found = _brokers.get(app)
-    if found is None:
-        url = app.connection_for_write().as_uri()  # without its password
-        prefix = (app.conf.broker_transport_options or {}).get("global_keyprefix", "")
-        found = _brokers[app] = hashlib.sha256(f"{url} {prefix}".encode()).hexdigest()[:12]
-    return found
-
-
-def room_of(app: Any) -> Room | None:
-    """The waiting room of an app; None where it is off, or the store has none."""
-    store = redis_store(limiter_of(app).store)
-    return Room(store, broker_of(app)) if store and settings_of(app).waiting_room else None
 
 
 def _forget() -> None:
@@ -148,7 +138,33 @@ def _read(app: Any) -> Settings:
         processes=checked_processes("fleetlimit_processes", conf.get("fleetlimit_processes")),
         client_time=flag("fleetlimit_client_time", False),
         horizon_us=_between(conf, "fleetlimit_horizon", _horizon(app), 1, 86_400),
+        broker=_broker(conf.get("fleetlimit_broker")),
+        secret=_secret(conf.get("fleetlimit_secret")),
+        former_urls=_urls(conf.get("fleetlimit_former_url")),
     )
+
+
+def _broker(name: Any) -> str:
+    if name is None:
+        return ""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.\-]{1,64}", name):
+        raise ConfigurationError(
+            f"fleetlimit_broker={name!r:.80}: must be a name of letters, digits and '_.-', at most 64"
+        )
+    return name
+
+
+def _secret(value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or len(value) < 16):
+        raise ConfigurationError("fleetlimit_secret: must be a text of at least 16 characters")
+    return value
+
+
+def _urls(value: Any) -> tuple[str, ...]:
+    urls = (value,) if isinstance(value, str) else tuple(value or ())
+    if not all(isinstance(url, str) and "://" in url for url in urls):
+        raise ConfigurationError("fleetlimit_former_url: must be a Redis URL, or a list of them")
+    return urls
 
 
 def _between(conf: Any, name: str, default: float, least: float, most: float) -> int:
@@ -256,6 +272,15 @@ def _first(urls: Any) -> str | None:
 
 def _scheme(url: str | None) -> str:
     return "not set" if not url else url.split(":", 1)[0]
+
+
+def redis_places(app: Any) -> Iterator[str]:
+    """Every Redis of the app in which the limits are, or would be if another setting were not there; and where
+    they were before."""
+    for _, value in _places(app.conf):
+        if isinstance(value, str) and (usable := _redis_url(value)):
+            yield usable
+    yield from settings_of(app).former_urls
 
 
 def _redis_url(url: str | None) -> str | None:

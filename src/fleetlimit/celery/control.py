@@ -7,28 +7,47 @@ from typing import Any
 
 from celery.worker.control import inspect_command
 
-from fleetlimit.celery.config import limiter_of, room_of
-from fleetlimit.celery.gate import limits_of
+from fleetlimit.celery.config import limiter_of
+from fleetlimit.celery.declared import limits_of
+from fleetlimit.celery.rooms import room_of
 from fleetlimit.errors import FleetlimitError
 
 __all__ = ["throttled"]
 
 
-@inspect_command(args=[("name", str), ("key", str)], signature="[LIMIT [KEY]]")  # type: ignore[untyped-decorator]  # Celery has no type hints
+#: Keys of one answer.
+_PAGE = 100
+
+
+@inspect_command(  # type: ignore[untyped-decorator]  # Celery has no type hints
+    args=[("name", str), ("key", str), ("page", int)], signature="[LIMIT [KEY|- [PAGE]]]"
+)
 def throttled(
-    state: Any, name: str | None = None, key: str | None = None, **_: Any
+    state: Any, name: str | None = None, key: str | None = None, page: int = 1, **_: Any
 ) -> dict[str, Any]:
-    """Tasks that wait for a rate limit: how many, parked, the oldest, the next due."""
+    """Tasks that wait for a rate limit: how many, parked, the oldest, the next due. KEY `-`: all keys, a hundred for
+    each PAGE."""
     tasks = state.app.tasks.values()
     names = (
         [name] if name else sorted({one.limit.name for task in tasks for one in limits_of(task)})
     )
     limiter = limiter_of(state.app)
+    key = None if key == "-" else key
     try:
-        found = {one: limiter.status(one, key) for one in names}
+        found: dict[str, Any] = {
+            one: dataclasses.asdict(limiter.status(one, key)) for one in names if page == 1
+        }
         room = room_of(state.app)
         if room and key is None:  # and the keys under which tasks are parked
-            found |= {f"{one}:{its}": room.status(one, its) for one, its in room.keys(names)}
-        return {line: dataclasses.asdict(status) for line, status in found.items()}
+            keys, number = room.keys(names, _PAGE, (page - 1) * _PAGE)
+            found |= {
+                f"{one}:{its}": dataclasses.asdict(room.status(one, its)) for one, its in keys
+            }
+            if number > page * _PAGE:
+                found["more"] = (
+                    f"{number - page * _PAGE} more keys of {number}: inspect throttled "
+                    f"{name or 'LIMIT'} - {page + 1}"
+                )
+        return found
     except FleetlimitError as error:
         return {"error": str(error)}

@@ -17,7 +17,8 @@ from celery.app.task import Task
 from celery.local import PromiseProxy, Proxy
 
 from fleetlimit.celery.binding import Binding, caller
-from fleetlimit.celery.gate import MARK, Mark, enter_function, mark_of
+from fleetlimit.celery.declared import MARK, Mark, mark_of
+from fleetlimit.celery.gate import enter_function
 from fleetlimit.celery.task import bind_shared, gated, install
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import RateLimit

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
-import os
+import random
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from celery import _state
@@ -17,89 +13,43 @@ from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 from celery.utils.log import get_logger
 
 from fleetlimit import standin
-from fleetlimit.celery.binding import Binding
-from fleetlimit.celery.config import LARGEST_PARKED, Settings, broker_of, limiter_of, settings_of
-from fleetlimit.celery.message import Message, copy_of, expires_in_us, restore, seen_us
-from fleetlimit.celery.punctual import Punctuality
+from fleetlimit.celery.broker import broker_of
+from fleetlimit.celery.config import LARGEST_PARKED, Settings, limiter_of, settings_of
+from fleetlimit.celery.declared import Mark, Plan, mark_of, plan_of
+from fleetlimit.celery.message import (
+    Message,
+    copy_of,
+    expires_in_us,
+    line_of,
+    ours,
+    restore,
+    seen_us,
+    ticket_of,
+)
+from fleetlimit.celery.queues import lane_of
 from fleetlimit.celery.releaser import ring, running
 from fleetlimit.celery.requeue import cannot_wait_in_queue, put_back, quit_delivery, show_pending
 from fleetlimit.celery.signals import announce
-from fleetlimit.errors import ConfigurationError, StoreUnavailable
-from fleetlimit.limit import RateLimit
-from fleetlimit.limiter import merged
-from fleetlimit.store.base import Outcome, Spend, Store, Ticket, Verdict
+from fleetlimit.celery.start import give_back, start
+from fleetlimit.errors import ConfigurationError, FleetlimitError, StateError, StoreUnavailable
+from fleetlimit.store.base import Outcome, Spend, Store, Ticket, Verdict, hop_us
 
-__all__ = ["MARK", "Mark", "enter", "enter_function", "limits_of", "mark_of", "plan", "warm"]
+__all__ = ["came", "enter", "enter_function"]
 
 logger = get_logger(__name__)
 
-#: A start is late when it lags by a tenth of what the margin allows, and this.
-_LATE_US = 1_000
-#: A report takes time itself, on a host that is late: then the rest of it is reported too.
-_REPORTS = 3
-
 #: A releaser with nothing to do may look only after this, and must be told of a nearer turn.
 _NEAR_US = 1_500_000
+#: A task that waits in place for one of several limits asks again so much before its turn.
+_EARLY_US = 5_000
+#: Tasks of a limit at whose key foreign data lies come back after so long, seconds.
+_FOREIGN_S = (5, 15)
 #: A task that its broker will not take back waits here at most so long, where it can still be rejected.
 _HOLD_S = 30.0
 
-MARK = "__fleetlimit__"
 #: On the request while its body runs. A task that calls itself inside its own body gets a request
 #: that inherits it, and so does not ask (or go back into the queue) a second time.
 _ENTERED = "_fleetlimit_entered"
-_PLAN = "_fleetlimit_plan"
-
-
-@dataclass
-class Mark:
-    """On a limited function: its limits, and whether a task is known that has the hook for them."""
-
-    bindings: list[Binding]
-    owned: bool = False
-
-
-@dataclass
-class Plan:
-    """A task's limits, and how its arguments are called."""
-
-    bindings: tuple[Binding, ...]
-    signature: inspect.Signature
-
-    def spends(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Spend]:
-        """What a call asks for. Errors as `Binding.spend`."""
-        if self._same is not None:
-            return self._same
-        return merged([one.spend(self.signature, args, kwargs) for one in self.bindings])
-
-    @cached_property
-    def _same(self) -> list[Spend] | None:
-        """What every call asks for, where no key or cost depends on its arguments."""
-        if any(one.key is not None or not isinstance(one.cost, int) for one in self.bindings):
-            return None
-        return merged([one.spend(self.signature, (), {}) for one in self.bindings])
-
-
-def mark_of(function: Any) -> Any:
-    return getattr(function, MARK, None)
-
-
-def limits_of(task: Any) -> tuple[Binding, ...]:
-    """All limits of a task (or task class): its `limits`, and those its function is marked with."""
-    mark = mark_of(getattr(task, "run", None))
-    listed = getattr(task, "limits", None) or ()
-    if isinstance(listed, (Binding, RateLimit)):
-        listed = (listed,)
-    if not isinstance(listed, (list, tuple)):
-        return tuple(mark.bindings) if mark else ()  # a task's own `limits`, which are not ours
-    return (*map(_as_binding, listed), *(mark.bindings if mark else ()))
-
-
-def _as_binding(one: Any) -> Binding:
-    if isinstance(one, Binding):
-        return one
-    if isinstance(one, RateLimit):
-        return Binding(one, None, 1, "limits")
-    raise ConfigurationError(f"limits: {one!r:.80} must be rate_limited(...) or a RateLimit")
 
 
 def enter_function(mark: Mark) -> None:
@@ -121,12 +71,6 @@ def enter_function(mark: Mark) -> None:
         )
 
 
-def plan(task: Any) -> Plan:
-    """What `enter` needs of a task; kept on it, since nothing of it changes between two runs."""
-    found = vars(task)[_PLAN] = Plan(limits_of(task), inspect.signature(task.run))
-    return found
-
-
 def enter(task: Any) -> None:
     """Return when the body may start; raise to end this delivery, the task being back in its queue."""
     request = task.request
@@ -135,7 +79,7 @@ def enter(task: Any) -> None:
     settings = settings_of(task.app)
     ignored = request.is_eager and settings.eager == "ignore" and not standin.current
     if settings.enabled and not ignored:
-        _pass(task, vars(task).get(_PLAN) or plan(task), settings)
+        _pass(task, plan_of(task), settings)
     vars(request)[_ENTERED] = True
 
 
@@ -148,6 +92,7 @@ def _pass(task: Any, plan: Plan, settings: Settings) -> None:
     store = limiter_of(task.app).store
     delivery = _Delivery(task, spends, store, settings)
     try:
+        came(task, spends)
         outcome = delivery.ask()
         if not outcome.admitted:
             outcome = delivery.wait(outcome)
@@ -155,9 +100,9 @@ def _pass(task: Any, plan: Plan, settings: Settings) -> None:
         delivery.leave()
         raise
     try:
-        _start(store, spends, outcome)
+        start(store, spends, outcome)
     except SoftTimeLimitExceeded:
-        _give_back(store, spends, outcome)
+        give_back(store, spends, outcome)
         raise
     restore(request)
 
@@ -172,6 +117,8 @@ class _Delivery:
         self.seen_us = seen_us(task.request)
         self.line = spends[0].limit.name, spends[0].key
         self._message: Message | None = None
+        self._lane = _lane(task)
+        self._woken = self.seen_us > 0
 
     @property
     def message(self) -> Message:
@@ -186,19 +133,22 @@ class _Delivery:
         if parking is None:
             parking = self.line in _busy
         request = self.task.request
+        broker, lane, queue = self._lane
         ticket = Ticket(
-            id=request.id,
+            id=self._ticket_id,
             first_seen_us=self.seen_us,
             max_sleep_us=0 if again else self.settings.max_sleep_us,
             horizon_us=self.settings.horizon_us,
             expires_in_us=expires_in_us(request.expires),
             copy=copy_of(request),
-            broker=broker_of(self.task.app) if parking else "",
+            broker=broker,
+            lane=lane,
+            queue=queue,
             message=self._packed() if parking else "",
             park_after_us=self.settings.max_sleep_us,
             lead_us=self.settings.lead_us,
         )
-        outcome = self.store.acquire(self.spends, ticket)
+        outcome = _acquired(self.store, self.spends, ticket)
         if outcome.alone:  # without Redis: nobody knows of a place
             return outcome
         waiting = self.line in _busy and any(one.waiting for one in outcome.readings)
@@ -212,11 +162,14 @@ class _Delivery:
             return self.ask(parking=True, again=True)
         return outcome
 
+    def _ticket_id(self) -> str:
+        return self.message.its_ticket()
+
     def _packed(self) -> str:
         """The message for the waiting room; '' where it cannot be parked."""
-        if not (self.settings.waiting_room and running()) or self._stays:
+        if not (self.settings.waiting_room and running() and self._lane[0]) or self._stays:
             return ""
-        packed = self.message.packed()
+        packed = self.message.packed(self.settings.secret)
         return packed if len(packed) <= LARGEST_PARKED else ""
 
     @property
@@ -229,13 +182,17 @@ class _Delivery:
         """Give up the place in line."""
         with contextlib.suppress(StoreUnavailable):
             for one in self.spends:
-                self.store.withdraw(one.limit.name, one.key, self.task.request.id)
+                self.store.withdraw(one.limit.name, one.key, self._ticket_id())
 
     def wait(self, outcome: Outcome) -> Outcome:
         """End the delivery, the task being parked or back in its queue; where that is impossible,
         wait here until admitted, or (where the message is not acknowledged yet) for a while."""
-        held_until = time.monotonic() + _HOLD_S
+        began = time.monotonic()
         while not outcome.admitted:
+            if self._is_near(outcome, began):
+                standin.sleep(max(outcome.wait_us - _EARLY_US, 1000) / 1e6)
+                outcome = self.ask()
+                continue
             if outcome.verdict is Verdict.PARKED and outcome.wait_us < _NEAR_US:
                 ring()
             if outcome.verdict is Verdict.DUPLICATE:
@@ -244,14 +201,22 @@ class _Delivery:
                 self._quit(outcome)
             if not self._stays:
                 self._put_back(outcome)
-                if self.task.acks_late and time.monotonic() > held_until:
+                if self.task.acks_late and time.monotonic() > began + _HOLD_S:
                     raise Reject("could not be put back into its queue", requeue=True)
             standin.sleep(min(outcome.wait_us / 1e6, 1.0))
             outcome = self.ask()
         return outcome
 
+    def _is_near(self, outcome: Outcome, began: float) -> bool:
+        """Of several limits one admits it within the sleep in place, and no other may be booked for so late: it
+        sleeps with its place alone, and asks again just before its turn."""
+        near = outcome.verdict is Verdict.DENIED and outcome.wait_us <= self.settings.max_sleep_us
+        patient = time.monotonic() < began + 2 * self.settings.max_sleep_us / 1e6
+        return near and patient and self._woken and len(self.spends) > 1 and not outcome.alone
+
     def _put_back(self, outcome: Outcome) -> None:
-        wait_us = min(outcome.wait_us - self.settings.lead_us, self.settings.horizon_us)
+        hop = hop_us(outcome.wait_us, self.settings.horizon_us)
+        wait_us = min(outcome.wait_us - self.settings.lead_us, hop)
         if self.settings.waiting_room and outcome.wait_us <= self.settings.max_sleep_us:
             wait_us = 0  # it may sleep in place: no ETA, and so no worker's clock, is needed
         if outcome.verdict is Verdict.EXPIRES:
@@ -285,6 +250,42 @@ class _Delivery:
         return one.limit.name, one.key
 
 
+def came(task: Any, spends: Sequence[Spend] = ()) -> None:
+    """A task that stood in the line of another limit or key (it was renamed, or has none any more) leaves it: there
+    it holds up others, and is waited for."""
+    line = line_of(task.request)
+    if line and line not in [(one.limit.name, one.key) for one in spends]:
+        with contextlib.suppress(FleetlimitError):
+            store = limiter_of(task.app).store
+            store.withdraw(*line, ticket_of(task.request), how="came")
+
+
+def _acquired(store: Store, spends: Sequence[Spend], ticket: Ticket) -> Outcome:
+    """The store's answer. Where foreign data lies, or what a later version wrote, tasks wait: it may be gone when
+    they come back, and they have not failed."""
+    try:
+        return store.acquire(spends, ticket)
+    except StateError as error:
+        if str(error) not in _said and len(_said) < _MOST_SAID:
+            _said.add(str(error))
+            logger.error("limited tasks wait: %s", error)
+        wait_us = round(random.uniform(*_FOREIGN_S) * 1e6)
+        return Outcome(Verdict.DENIED, wait_us, 0, 0, time.monotonic_ns() // 1000, alone=True)
+
+
+_said: set[str] = set()
+_MOST_SAID = 1_000
+
+
+def _lane(task: Any) -> tuple[str, str, str]:
+    """Of which broker and queue a delivery comes, and which lane that is: broker, lane, queue."""
+    request, broker = task.request, broker_of(task.app)
+    found, route = ours(vars(request)), request.delivery_info or {}
+    exchange = found.get("exchange", route.get("exchange")) or ""
+    routing_key = found.get("routing_key", route.get("routing_key")) or ""
+    return (broker, *lane_of(task.app, broker, exchange, routing_key))
+
+
 #: Lines whose last answer in this process was a denial: a guess, which saves a round trip.
 _busy: set[tuple[str, str]] = set()
 
@@ -294,46 +295,3 @@ def _remember(line: tuple[str, str], *, busy: bool) -> None:
         _busy.discard(line)
     elif len(_busy) < 10_000:
         _busy.add(line)
-
-
-def _start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
-    """Sleep until the admitted cell, and report a start that comes late all the same."""
-    if outcome.alone or standin.current:
-        standin.sleep(outcome.sleep_us / 1e6)
-        return
-    clock = _punctuality(os.getpid(), id(store))
-    due = clock.due_us(outcome.now_us, outcome.sleep_us)
-    if (early := due - clock.clock()) > 0:
-        standin.sleep(early / 1e6)
-    tolerated = min(one.limit.per_us * one.limit.margin for one in spends) / 10 + _LATE_US
-    reported = 0
-    for _ in range(_REPORTS):
-        late = clock.late_us(due) - reported
-        if late <= tolerated:
-            return
-        with contextlib.suppress(StoreUnavailable):
-            store.delay(spends, late)
-        reported += late
-
-
-def _give_back(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
-    """An admitted run that will not start after all."""
-    if outcome.alone:
-        return
-    with contextlib.suppress(StoreUnavailable):
-        for one, reading in zip(spends, outcome.readings, strict=True):
-            store.give_back(one, reading)
-
-
-def warm(app: Any) -> None:
-    """Connect, and learn the difference of the clocks, before a pool process gets its first task:
-    else a first start that comes late would not be seen to be."""
-    store = limiter_of(app).store
-    with contextlib.suppress(StoreUnavailable):
-        for _ in range(3):
-            _punctuality(os.getpid(), id(store)).due_us(store.now_us(), 0)
-
-
-@functools.lru_cache(maxsize=8)
-def _punctuality(pid: int, store_id: int) -> Punctuality:
-    return Punctuality()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from celery.utils.time import maybe_iso8601
@@ -12,17 +15,24 @@ from kombu.serialization import dumps as kombu_dumps
 from kombu.serialization import registry
 from kombu.utils import json
 
+from fleetlimit.celery.queues import described, targets
+from fleetlimit.errors import FleetlimitError
+from fleetlimit.store.base import ticket_id
+
 __all__ = [
     "HEADER",
     "Message",
     "Serialized",
+    "UnreadableError",
     "copy_of",
     "due",
     "expires_in_us",
+    "is_revoked",
     "line_of",
-    "queues_on",
+    "ours",
     "restore",
     "seen_us",
+    "ticket_of",
     "unpacked",
 ]
 
@@ -55,27 +65,74 @@ _NOT_HEADERS = frozenset(
 _BROKER_HEADERS = ("x-death", "x-first-death", "x-last-death", "x-delivery-count")
 
 
+def ours(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What our header says, of a request's or message's fields; nothing where it cannot be read: who wrote it is
+    not known, and the task is as if it came for the first time."""
+    found = fields.get(HEADER)
+    if not isinstance(found, dict):
+        return {}
+    wrong = [name for name, right in _FIELDS.items() if name in found and not right(found[name])]
+    return {} if wrong else found
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 2**53
+
+
+def _is_line(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) == 2 and all(map(_is_text, value))
+
+
+#: What must be true of a field where it is there; others are kept as they are.
+_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "seen_us": _is_count,
+    "copy": lambda value: isinstance(value, str) and value.isdecimal(),
+    "ticket": _is_text,
+    "line": _is_line,
+    "exchange": _is_text,
+    "routing_key": _is_text,
+    "eta": lambda value: value is None or _is_text(value),
+    "due_us": _is_count,
+    "countdown": _is_count,
+    "revoked": lambda value: isinstance(value, bool),
+}
+
+
 def seen_us(request: Any) -> int:
     """When this task was first denied, by the store's clock: its place in the line; 0: never."""
-    return int((vars(request).get(HEADER) or {}).get("seen_us", 0))
+    return int(ours(vars(request)).get("seen_us", 0))
 
 
 def copy_of(request: Any) -> str:
     """The mark of the copy that the waiting room let go; '' if it does not come from there."""
-    return str((vars(request).get(HEADER) or {}).get("copy", ""))
+    return str(ours(vars(request)).get("copy", ""))
 
 
 def line_of(request: Any) -> tuple[str, str] | None:
     """The limit and key in whose line this task stands; None: in none."""
-    line = (vars(request).get(HEADER) or {}).get("line")
+    line = ours(vars(request)).get("line")
     return (line[0], line[1]) if line else None
+
+
+def ticket_of(request: Any) -> str:
+    """The ticket by which it stands there."""
+    return str(ours(vars(request)).get("ticket", request.id))
 
 
 def due(fields: dict[str, Any]) -> tuple[int, float]:
     """When a task that waits as a countdown is due, by the store's clock (0: it does not say), and the
     countdown, seconds: it is no longer than that, whatever became of the clock."""
-    ours = fields.get(HEADER) or {}
-    return int(ours.get("due_us", 0)), float(ours.get("countdown", 0))
+    found = ours(fields)
+    return int(found.get("due_us", 0)), float(found.get("countdown", 0))
+
+
+def is_revoked(fields: dict[str, Any]) -> bool:
+    """Whether it was revoked while it was parked."""
+    return bool(ours(fields).get("revoked"))
 
 
 def expires_in_us(expires: Any) -> int | None:
@@ -93,10 +150,10 @@ def expires_in_us(expires: Any) -> int | None:
 def restore(request: Any) -> None:
     """Let the body see the request as it was first sent: a `self.retry()` of the body's own must
     not carry this run's place in the line."""
-    ours = vars(request).pop(HEADER, None)
-    if ours is None:
+    found = ours(vars(request))
+    if vars(request).pop(HEADER, None) is None:
         return
-    request.eta = ours["eta"]
+    request.eta = found.get("eta", request.eta)
     if request.headers:
         request.headers = {k: v for k, v in request.headers.items() if k != HEADER} or None
 
@@ -115,17 +172,24 @@ class Message:
     eta: Any
     #: The mark of the copy that came, if a waiting room let it go.
     copy: str
-    #: The queues to declare before publishing: name, exchange, its type, routing key, arguments,
+    #: The queues it goes to, to be declared before: name, exchange, its type, routing key, arguments,
     #: durable. A worker of another queue may be the one that lets it go.
     queues: list[list[Any]]
+    #: By which it stands in a line, once that is known.
+    ticket: str = ""
+    #: Fields of our header that a later version wrote: they stay.
+    more: dict[str, Any] = field(default_factory=dict)
+    #: Whether it was revoked while it was parked: the worker that gets it says so.
+    revoked: bool = False
 
     @classmethod
     def of(cls, task: Any) -> Message:
         request = task.request
-        ours = vars(request).get(HEADER) or {}
+        found = ours(vars(request))
         route = request.delivery_info or {}
         properties = request.properties or {}
-        exchange = ours.get("exchange", route.get("exchange")) or ""
+        exchange = found.get("exchange", route.get("exchange")) or ""
+        routing_key = found.get("routing_key", route.get("routing_key")) or ""
         return cls(
             id=request.id,
             headers=_headers(vars(request)),
@@ -133,20 +197,12 @@ class Message:
             body=(request.args, request.kwargs, _embedded(request)),
             serializer=registry.type_to_name.get(properties.get("content_type")) or task.serializer,
             exchange=exchange,
-            routing_key=ours.get("routing_key", route.get("routing_key")) or "",
-            eta=ours.get("eta", request.eta),
+            routing_key=routing_key,
+            eta=found.get("eta", request.eta),
             copy=copy_of(request),
-            queues=[
-                [
-                    q.name,
-                    q.exchange.name,
-                    q.exchange.type,
-                    q.routing_key,
-                    q.queue_arguments,
-                    q.durable,
-                ]
-                for q in queues_on(task.app, exchange)
-            ],
+            queues=[described(queue) for queue in targets(task.app, exchange, routing_key)],
+            ticket=found.get("ticket", ""),
+            more={name: it for name, it in found.items() if name not in (*_FIELDS, "form")},
         )
 
     def waiting(
@@ -162,30 +218,87 @@ class Message:
         eta = None
         if countdown > 0:
             eta = (datetime.now(timezone.utc) + timedelta(seconds=countdown)).isoformat()
-        ours = {
+        mine = {
+            **self.more,
+            "form": 1,
             "seen_us": seen_us,
             "line": line,
             "exchange": self.exchange,
             "routing_key": self.routing_key,
             "eta": self.eta,
+            **({"ticket": self.ticket} if self.ticket else {}),
             **({"copy": copy} if copy else {}),
             **({"due_us": due_us, "countdown": countdown} if due_us else {}),
+            **({"revoked": True} if self.revoked else {}),
         }
-        return {**self.headers, "eta": eta, HEADER: ours}
+        return {**self.headers, "eta": eta, HEADER: mine}
 
-    def packed(self) -> str:
-        """As text, for the waiting room."""
+    @cached_property
+    def serialized(self) -> tuple[str, str, str]:
+        """The body's content type, encoding and text (bytes in base64)."""
         content_type, encoding, data = kombu_dumps(self.body, serializer=self.serializer)
         if isinstance(data, bytes):
             data = base64.b64encode(data).decode()
-        text: str = json.dumps({**vars(self), "body": [content_type, encoding, data]})
-        return text
+        return content_type, encoding, data
+
+    def its_ticket(self) -> str:
+        """The ticket by which it stands in a line; the same for the same message, delivered again."""
+        if not self.ticket:
+            self.ticket = ticket_id(
+                self.id, f"{self.headers.get('task')} {self.serialized[2]}".encode()
+            )
+        return self.ticket
+
+    def packed(self, secret: str | None = None) -> str:
+        """As text, for the waiting room; signed, where there is a secret."""
+        fields = {name: getattr(self, name) for name in _PACKED}
+        fields["ticket"] = self.its_ticket()
+        return signed(json.dumps({**fields, "body": self.serialized}), secret)
 
 
-def unpacked(text: str) -> Message:
-    """A message from the waiting room; its body stays serialized."""
-    fields = json.loads(text)
-    return Message(**{**fields, "body": Serialized(*fields["body"])})
+#: What a parked message holds beside its body.
+_PACKED = (
+    "id",
+    "headers",
+    "properties",
+    "serializer",
+    "exchange",
+    "routing_key",
+    "eta",
+    "copy",
+    "queues",
+    "more",
+)
+
+
+def signed(text: str, secret: str | None) -> str:
+    """`<HMAC-SHA-256>;<text>`; without a secret the text alone."""
+    return f"{_signature(text, secret)};{text}" if secret else text
+
+
+def _signature(text: str, secret: str) -> str:
+    return hmac.new(secret.encode(), text.encode(), "sha256").hexdigest()
+
+
+def unpacked(text: str, secret: str | None = None) -> Message:
+    """A message from the waiting room; its body stays serialized. Fields that this version does not know are left
+    out.
+
+    :raises UnreadableError: for what is no message, or, where there is a secret, not signed with it.
+    """
+    signature, _, rest = text.partition(";") if text[:1] != "{" else ("", "", text)
+    if secret and not hmac.compare_digest(signature.encode(), _signature(rest, secret).encode()):
+        raise UnreadableError("its signature does not match fleetlimit_secret")
+    try:
+        fields = json.loads(rest)
+        known = {name: fields[name] for name in (*_PACKED, "ticket")}
+        return Message(**known, body=Serialized(*fields["body"]))
+    except (ValueError, TypeError, LookupError) as error:
+        raise UnreadableError(f"it is no message of fleetlimit's: {error!r}") from error
+
+
+class UnreadableError(FleetlimitError):
+    """A parked message that cannot be read."""
 
 
 class Serialized(NamedTuple):
@@ -206,9 +319,3 @@ def _headers(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _embedded(request: Any) -> dict[str, Any]:
     return {name: getattr(request, name) for name in ("callbacks", "errbacks", "chain", "chord")}
-
-
-def queues_on(app: Any, exchange: str) -> list[Any]:
-    if not exchange:
-        return []  # the default exchange: the routing key is the queue
-    return [q for q in app.amqp.queues.values() if q.exchange and q.exchange.name == exchange]

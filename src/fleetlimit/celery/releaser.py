@@ -1,8 +1,9 @@
 """Lets parked tasks go when their turn comes: a thread in each worker's main process.
 
-Nobody is elected. A releaser that finds nothing to do although something was due (another one was
-faster) looks less often, up to once a second; one that finds work looks again when the next is due.
-So one or two do the work, and the others notice within a second when they are gone.
+Nobody is elected. What is due lies in an index that all releasers share; each line due is handed to one of them. A
+releaser that finds nothing although something was due (another one was faster) looks less often, up to once a
+second; one that finds work looks again when the next is due. So one or two do the work, and the others notice within
+a second when they are gone.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ import random
 import select
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from celery.utils.log import get_logger
-from kombu.exceptions import OperationalError
 
+from fleetlimit.celery.broker import identify
 from fleetlimit.celery.config import settings_of
-from fleetlimit.celery.message import unpacked
-from fleetlimit.celery.requeue import let_go
+from fleetlimit.celery.message import UnreadableError, unpacked
+from fleetlimit.celery.publisher import BrokerAway, Parcel, Publisher
 from fleetlimit.errors import FleetlimitError, StateError
+from fleetlimit.store.base import task_id
 from fleetlimit.store.keyspace import name_and_key
-from fleetlimit.store.room import Released, Room
+from fleetlimit.store.room import Fate, Released, Room
 
 __all__ = ["Releaser", "ring", "running"]
 
@@ -35,6 +38,10 @@ SLOWEST, FASTEST = 1.0, 0.01
 _BAD_LINE_S = 30.0
 #: Redis's clock against this host's: a greater difference from one look to the next is a step.
 _STEP_US = 2_000_000
+#: Lines of which messages are claimed, published and confirmed in one bite.
+_BITE = 32
+#: Seconds between two checks whether the broker is still the same, and whether there are rooms that nobody serves.
+_CHECK_S = 60.0
 
 
 #: Where a pool process says that it parked a task whose turn is near.
@@ -55,29 +62,57 @@ def ring() -> None:
 
 
 class Releaser:
-    """Made before the pool forks, so that its processes know the bell; started after."""
+    """Made before the pool forks, so that its processes know the bell; started after.
 
-    def __init__(self, app: Any, room: Room) -> None:
+    :param find_room: gives the room, or None while the broker cannot be told.
+    :param ready: set once the worker's own consumer has declared its queues: nothing is published before.
+    :param revoked: the ids that this worker has been told are revoked, or None.
+    :param lead_us: how long before its turn a task is let go at most; `room.AT_ONCE`: all are, now.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        find_room: Callable[[], Room | None],
+        ready: threading.Event,
+        revoked: Any = None,
+        lead_us: int | None = None,
+    ) -> None:
         global _bell
-        self._app, self._room = app, room
-        self._lead_us = settings_of(app).lead_us
+        settings = settings_of(app)
+        self._app, self._find_room, self._ready, self._revoked = app, find_room, ready, revoked
+        self._found_room: Room | None = None
+        self._lead_us = settings.lead_us if lead_us is None else lead_us
+        self._secret = settings.secret
+        self._publisher, self._away = Publisher(app), False
         self._stopped = False
         self._expected_us = 0
         self._difference_us: int | None = None
-        _bell = self._bell = os.pipe()
+        self._told: set[str] = set()  # lines with messages of a newer form
+        self._mirrored: set[str] = set()
+        self._mirror_at = 0.0
+        self._check_at = time.monotonic() + _CHECK_S
+        self._bell = os.pipe()
         for end in self._bell:
             os.set_blocking(end, False)
+        if lead_us is None:
+            _bell = self._bell
         self._thread = threading.Thread(target=self._run, name="fleetlimit-releaser", daemon=True)
 
     def start(self, *_: Any) -> None:
         self._thread.start()
 
-    def stop(self, *_: Any) -> None:
-        global _bell
+    def halt(self, **_: Any) -> None:
+        """Let no more go: this worker ends. Before its consumer does, for what it fetches while it ends may be lost."""
         self._stopped = True
         with contextlib.suppress(OSError):
             os.write(self._bell[1], b"!")
-        self._thread.join(5)
+
+    def stop(self, *_: Any) -> None:
+        global _bell
+        self.halt()
+        if self._thread.ident:
+            self._thread.join(5)
         if _bell == self._bell:
             _bell = None
         if not self._thread.is_alive():
@@ -90,42 +125,48 @@ class Releaser:
             try:
                 if select.select([self._bell[0]], [], [], pause)[0]:
                     os.read(self._bell[0], 4096)
-                pause = self.look(pause)
+                pause = self.look(pause) if self._ready.is_set() else 0.1
             except FleetlimitError as error:
                 logger.debug("waiting room: %s", error)
                 pause = SLOWEST
             except Exception:
                 logger.exception("waiting room: unexpected; tries again")
                 pause = SLOWEST
+        if self._found_room:
+            with contextlib.suppress(FleetlimitError):
+                self._mirror_revoked(again=True)
+        self._publisher.close()
 
     def look(self, pause: float) -> float:
         """Let go what is due; seconds until the next look."""
-        due = self._room.due_lines()
+        self._found_room = self._found_room or self._find_room()
+        if not self._found_room:
+            return SLOWEST
+        self._mirror_revoked()
+        if time.monotonic() >= self._check_at:
+            self._check()
+        due = self._room.due_lines(serves=not self._away)
         if self._stepped(due.now_us):
             self._room.wake_all()
             self._difference_us = None
             return FASTEST
         # Was it done by another one, before we came?
-        lost = bool(self._expected_us) and due.next_us > self._expected_us
-        next_us = due.next_us if not due.lines else 0
-        for line in due.lines:
-            try:
-                released = self._room.release(line, self._lead_us)
-            except StateError as error:  # one bad line must not hold up the others
-                logger.warning("waiting room: %s; looks again in %g s", error, _BAD_LINE_S)
-                self._room.postpone(line, _BAD_LINE_S)
-                continue
-            self._publish(line, released)
-            lost = lost and not released.messages
-            if released.next_us:
-                next_us = min(next_us or released.next_us, released.next_us)
-        self._expected_us = next_us
-        if not next_us:
+        lost = bool(self._expected_us) and not due.lines and due.now_us >= self._expected_us
+        self._expected_us = due.next_us
+        if due.lines:
+            self.serve(due.lines)
+            return SLOWEST if self._away else FASTEST
+        if not due.next_us:
             return SLOWEST
-        sleep = max((next_us - due.now_us) / 1e6, FASTEST)
+        sleep = max((due.next_us - due.now_us) / 1e6, FASTEST)
         if lost:
             sleep = max(sleep, min(2 * pause, SLOWEST) * random.uniform(0.7, 1.0))
         return min(sleep, SLOWEST)
+
+    @property
+    def _room(self) -> Room:
+        assert self._found_room is not None
+        return self._found_room
 
     def _stepped(self, now_us: int) -> bool:
         """Whether Redis's clock was set, or another server took over with another one: then what was
@@ -136,18 +177,104 @@ class Releaser:
         self._difference_us = difference
         return False
 
-    def _publish(self, line: str, released: Released) -> None:
-        done = []
-        for id, seen_us, text in released.messages:
-            try:
-                let_go(self._app, unpacked(text), seen_us, released.copy, name_and_key(line))
-            except (OperationalError, OSError) as error:
-                # The broker is away: the claims run out, and all are tried again.
-                logger.debug("%s could not be let go: %r", id, error)
+    # --- what is due ------------------------------------------------------------------------------
+
+    def serve(self, lines: Sequence[str]) -> int:
+        """Let go what is due in these lines; how many tasks."""
+        published = 0
+        for at in range(0, len(lines), _BITE):
+            fates = self._claim(lines[at : at + _BITE])
+            published += self._publish(fates)
+            if became := [one for one in fates if one.became]:
+                self._tell(self._room.settle(became))
+            if self._away or self._stopped:
                 break
-            except Exception as error:
-                logger.warning("%s cannot be let go, and is tried again: %r", id, error)
+        return published
+
+    def _claim(self, lines: Sequence[str]) -> list[Fate]:
+        fates = []
+        for line, released in zip(lines, self._room.release(lines, self._lead_us), strict=True):
+            if isinstance(released, StateError):  # one bad line must not hold up the others
+                logger.warning("waiting room: %s; looks again in %g s", released, _BAD_LINE_S)
+                self._room.postpone(line, _BAD_LINE_S)
                 continue
-            done.append(id)
-        if done:
-            self._room.confirm(line, released.copy, done)
+            if released.newer and line not in self._told:
+                self._told.add(line)
+                logger.error(
+                    "waiting room: %s holds tasks that a later version of fleetlimit parked; they stay",
+                    line,
+                )
+            fates.append(Fate(released))
+        return fates
+
+    def _publish(self, fates: Sequence[Fate]) -> int:
+        """Publish all, and note what became of each."""
+        if self._stopped:
+            return 0
+        parcels: dict[tuple[int, str], Parcel] = {}
+        ids = [task_id(ticket) for one in fates for ticket, _, _ in one.released.messages]
+        revoked = self._room.revoked(ids)
+        for n, one in enumerate(fates):
+            for ticket, seen_us, text in one.released.messages:
+                try:
+                    parcels[n, ticket] = self._parcel(one.released, ticket, seen_us, text, revoked)
+                except UnreadableError as error:
+                    one.became[ticket] = str(error), True
+        try:
+            if parcels or self._away:
+                self._publisher.publish(list(parcels.values()))
+            self._away = False
+        except BrokerAway as error:
+            logger.debug("waiting room: the broker does not answer: %s", error)
+            self._away = True
+        for (n, ticket), parcel in parcels.items():
+            if parcel.error is None:
+                fates[n].became[ticket] = None
+            elif not self._away:
+                fates[n].became[ticket] = parcel.error, True
+            elif not parcel.sent:  # what was sent may have arrived: its claim runs out
+                fates[n].became[ticket] = parcel.error, False
+        return sum(parcel.error is None for parcel in parcels.values())
+
+    def _parcel(
+        self, released: Released, ticket: str, seen_us: int, text: str, revoked: set[str]
+    ) -> Parcel:
+        message = unpacked(text, self._secret)
+        message.ticket, message.revoked = ticket, message.id in revoked
+        line = name_and_key(released.line)
+        return Parcel(message, message.waiting(seen_us, line, copy=str(released.copy)))
+
+    def _tell(self, quarantined: int) -> None:
+        if quarantined:
+            logger.error(
+                "waiting room: %d messages could not be let go and lie in quarantine: "
+                "`fleetlimit parked --bad LIMIT` shows them", quarantined,
+            )  # fmt: skip
+
+    # --- beside it --------------------------------------------------------------------------------
+
+    def _mirror_revoked(self, *, again: bool = False) -> None:
+        """Workers keep revoked ids in memory; a parked task must stay revoked when all of them restart."""
+        if self._revoked is None or not (again or time.monotonic() >= self._mirror_at):
+            return
+        self._mirror_at = time.monotonic() + SLOWEST
+        with contextlib.suppress(RuntimeError):  # it grew meanwhile: next time
+            if new := {id for id in self._revoked if isinstance(id, str)} - self._mirrored:
+                self._room.remember_revoked(list(new))
+                self._mirrored |= new
+
+    def _check(self) -> None:
+        self._check_at = time.monotonic() + _CHECK_S
+        broker = identify(self._app)
+        if broker and broker != self._room.broker:  # its database was emptied, or it has moved
+            logger.warning(
+                "waiting room: the broker's name is %s now, and was %s", broker, self._room.broker
+            )
+            former, self._found_room = self._room.broker, Room(self._room.store, broker)
+            self._room.adopt(former)
+        for one in self._room.orphans():
+            logger.warning(
+                "waiting room: %d tasks are parked for the broker %s, which no worker serves: "
+                "start its workers, or give the tasks to this one's with `fleetlimit adopt`",
+                one.parked, one.broker,
+            )  # fmt: skip

@@ -9,22 +9,29 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
-import threading
-import weakref
 from typing import Any, NoReturn
 
 from celery.exceptions import Ignore, Retry
 from celery.states import PENDING
 from celery.utils.quorum_queues import detect_quorum_queues
-from kombu import Exchange, Queue, pools
+from kombu import Exchange
 from kombu.transport.native_delayed_delivery import calculate_routing_key
 
-from fleetlimit.celery.message import Message, Serialized, expires_in_us, queues_on
+from fleetlimit.celery.message import Message, Serialized, expires_in_us
+from fleetlimit.celery.producers import BROKER_S, producers_of
+from fleetlimit.celery.queues import definition, queues_on
 from fleetlimit.errors import RateLimited
 from fleetlimit.limiter import Decision
 
-__all__ = ["cannot_wait_in_queue", "let_go", "put_back", "quit_delivery", "show_pending"]
+__all__ = [
+    "as_published",
+    "cannot_wait_in_queue",
+    "delays_natively",
+    "put_back",
+    "quit_delivery",
+    "show_pending",
+    "undelayed",
+]
 
 #: Properties that publishing makes anew.
 _NOT_PROPERTIES = frozenset(
@@ -40,8 +47,6 @@ _NOT_PROPERTIES = frozenset(
         "expiration",
     ]
 )
-#: How long a broker may take to answer while a task is put back, seconds.
-_BROKER_S = 5.0
 _DELAYED_IN, _DELAYED_OUT = "celery_delayed_27", "celery_delayed_delivery"
 _DELAY_BITS = 28
 _RETRY_POLICY = {
@@ -75,35 +80,38 @@ def put_back(
     )
 
 
-def let_go(app: Any, message: Message, seen_us: int, copy: int, line: tuple[str, str]) -> None:
-    """Publish a message from the waiting room to its own queue, at once. Errors as `put_back`."""
-    _publish(app, message, message.waiting(seen_us, line, copy=str(copy)), 0)
-
-
 def _publish(app: Any, message: Message, headers: dict[str, Any], countdown: float) -> None:
     exchange: Any = message.exchange
     routing_key = message.routing_key
-    declare = [_queue(*one) for one in message.queues]
-    if _delays_natively(app, exchange):
+    declare = [definition(app, one) for one in message.queues]
+    if delays_natively(app, exchange):
         exchange, routing_key, declare = _delayed(message, countdown)
-    body: Any = message.body
-    how: dict[str, Any] = {"serializer": message.serializer}
-    if isinstance(body, Serialized):
-        how = {"content_type": body.content_type, "content_encoding": body.content_encoding}
-        body = base64.b64decode(body.data) if body.content_encoding == "binary" else body.data
-    with _producers(app).acquire(block=True, timeout=5) as producer:
+    with producers_of(app).acquire(block=True, timeout=BROKER_S) as producer:
         producer.publish(
-            body,
-            compression=headers.pop("compression", None),
-            headers=headers,
             exchange=exchange,
             routing_key=routing_key,
             declare=declare,
             retry=True,
             retry_policy=_RETRY_POLICY,
-            **how,
-            **_properties(message),
+            **as_published(message, headers),
         )
+
+
+def as_published(message: Message, headers: dict[str, Any]) -> dict[str, Any]:
+    """What kombu's producer is told of a message, but for where it goes."""
+    body: Any = message.body
+    how: dict[str, Any] = {"serializer": message.serializer}
+    if isinstance(body, Serialized):
+        how = {"content_type": body.content_type, "content_encoding": body.content_encoding}
+        body = base64.b64decode(body.data) if body.content_encoding == "binary" else body.data
+    compression = headers.pop("compression", None)
+    return {
+        "body": body,
+        "compression": compression,
+        "headers": headers,
+        **how,
+        **_properties(message),
+    }
 
 
 def quit_delivery(task: Any, waiting_state: str, wait: float) -> NoReturn:
@@ -139,14 +147,7 @@ def _properties(message: Message) -> dict[str, Any]:
     return kept
 
 
-def _queue(
-    name: str, exchange: str, kind: str, routing_key: str, arguments: Any, durable: bool
-) -> Any:
-    at = Exchange(exchange, type=kind, durable=durable)
-    return Queue(name, at, routing_key=routing_key, queue_arguments=arguments, durable=durable)
-
-
-def _delays_natively(app: Any, exchange: str) -> bool:
+def delays_natively(app: Any, exchange: str) -> bool:
     """RabbitMQ with quorum queues on an exchange that is not direct: Celery's own delay queues."""
     driver = app.producer_pool.connections.connection.transport.driver_type
     if not exchange or not detect_quorum_queues(app, driver)[0]:
@@ -159,51 +160,15 @@ def _delays_natively(app: Any, exchange: str) -> bool:
 def _delayed(message: Message, countdown: float) -> tuple[Any, str, list[Any]]:
     """Whole seconds wait in the broker; what is left over (and a wait under a second, which the
     broker's delay cannot express) is held by the ETA."""
-    routing_key = message.routing_key
-    if message.exchange == _DELAYED_OUT:
-        routing_key = routing_key.split(".", _DELAY_BITS)[-1]
+    routing_key = undelayed(message)
     if countdown < 1:
         return Exchange(_DELAYED_OUT, type="topic"), routing_key, []
     key = calculate_routing_key(int(countdown), routing_key)
     return Exchange(_DELAYED_IN, type="topic"), key, []
 
 
-def _bounded(app: Any) -> dict[str, Any]:
-    """Options of a connection that never waits long for a broker that does not answer."""
-    driver = app.connection_for_write().transport.driver_type
-    theirs = app.conf.broker_transport_options or {}
-    if driver == "redis":
-        return {"socket_timeout": _BROKER_S, "socket_connect_timeout": _BROKER_S, **theirs}
-    ours = {"read_timeout": _BROKER_S, "write_timeout": _BROKER_S}
-    return {**ours, **theirs, "confirm_publish": True}
-
-
-class _Pools:
-    """Producers of our own, one pool per app and process. With RabbitMQ they wait for the broker's
-    confirmation: an unconfirmed publish may be lost without an error, and the task with it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._by_app: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._inherited: list[Any] = []
-        os.register_at_fork(after_in_child=self._forget)
-
-    def _forget(self) -> None:
-        """After a fork: a lock may be held by a thread that is not here, and the connections are
-        the parent's. They are kept, for closing one would end the parent's."""
-        self._lock = threading.Lock()
-        self._inherited.append(self._by_app)
-        self._by_app = weakref.WeakKeyDictionary()
-
-    def __call__(self, app: Any) -> Any:
-        with self._lock:
-            if app not in self._by_app:
-                connection = app.connection_for_write(transport_options=_bounded(app))
-                limit = app.conf.broker_pool_limit or 1
-                self._by_app[app] = pools.ProducerPool(
-                    limit=limit, connections=connection.Pool(limit=limit)
-                )
-            return self._by_app[app]
-
-
-_producers = _Pools()
+def undelayed(message: Message) -> str:
+    """The routing key of a message, also of one that came by way of the broker's delay queues."""
+    if message.exchange == _DELAYED_OUT:
+        return message.routing_key.split(".", _DELAY_BITS)[-1]
+    return message.routing_key

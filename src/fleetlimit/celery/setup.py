@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from functools import cache
@@ -12,19 +14,24 @@ from typing import Any
 
 from celery import _state, bootsteps, signals
 from celery.utils.log import get_logger
+from celery.worker import state as worker_state
 from kombu.utils.imports import symbol_by_name
 
 from fleetlimit.celery.advice import advice
-from fleetlimit.celery.config import limiter_of, room_of, settings_of
-from fleetlimit.celery.gate import warm
-from fleetlimit.celery.message import due, line_of
+from fleetlimit.celery.config import limiter_of, settings_of
+from fleetlimit.celery.declared import limits_of
+from fleetlimit.celery.gate import came
+from fleetlimit.celery.message import HEADER, due, is_revoked, line_of, restore, ticket_of
 from fleetlimit.celery.presence import Presence, local_time
 from fleetlimit.celery.releaser import Releaser
+from fleetlimit.celery.rooms import former_rooms, own_room
 from fleetlimit.celery.signals import send_events
+from fleetlimit.celery.start import warm
 from fleetlimit.celery.task import install_all
-from fleetlimit.errors import FleetlimitError
+from fleetlimit.errors import ConfigurationError, FleetlimitError
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.redis import RedisStore
+from fleetlimit.store.room import AT_ONCE
 
 __all__ = ["connect"]
 
@@ -62,25 +69,60 @@ class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has n
     requires = ("celery.worker.components:Pool",)  # a thread that runs when a pool forks is trouble
 
     def create(self, worker: Any) -> _Threads | None:
-        limited = install_all(worker.app)
-        if not limited:
-            return None
         app = worker.app
+        limited = install_all(app)
+        try:
+            limiter = limiter_of(app)
+        except ConfigurationError:
+            if limited:
+                raise
+            return None  # nothing is limited, and there is no place where anything could be parked
         threads: list[Any] = []
-        settings = settings_of(app)
-        for line in advice(app, settings):
-            logger.warning("fleetlimit: %s", line)
-        if store := redis_store(limiter_of(app).store):
-            threads.append(_presence(store, worker))
-        send_events(worker.task_events)
-        importlib.import_module(_CONTROL)
-        for task in limited:
+        if limited:
+            settings = settings_of(app)
+            for line in advice(app, settings):
+                logger.warning("fleetlimit: %s", line)
+            if store := redis_store(limiter.store):
+                threads.append(_presence(store, worker))
+            send_events(worker.task_events)
+            importlib.import_module(_CONTROL)
+            signals.worker_process_init.connect(lambda **_: warm(app), weak=False)
+        releasers = list(_releasers(app, limited=bool(limited)))
+        for task in app.tasks.values() if releasers else limited:
             task.Request = _request_class(symbol_by_name(task.Request))
-        signals.worker_process_init.connect(lambda **_: warm(app), weak=False)
         signals.task_revoked.connect(_on_revoked)
-        if room := room_of(app):
-            threads.append(Releaser(app, room))
-        return _Threads(threads)
+        if releasers:
+            signals.task_prerun.connect(_on_prerun)
+        for one in releasers:
+            signals.worker_shutting_down.connect(one.halt)
+        return _Threads([*threads, *releasers])
+
+
+def _releasers(app: Any, *, limited: bool) -> Iterator[Releaser]:
+    """What lets go of what is parked: for the room of this worker, and for rooms in which tasks were left behind."""
+    ready = threading.Event()
+    signals.worker_ready.connect(
+        lambda **_: ready.set(), weak=False
+    )  # its queues are declared by then
+    own, parked = None, 0
+    with contextlib.suppress(FleetlimitError):
+        own = own_room(app)
+        parked = own.parked_for(own.broker).parked if own else 0
+    parks = limited and settings_of(app).waiting_room and redis_store(limiter_of(app).store)
+    if parked:
+        why = "" if parks else ", and are let go although this worker parks none"
+        logger.warning("fleetlimit: %d tasks are parked in the waiting room%s", parked, why)
+    if parks or parked:
+        yield Releaser(app, lambda: own_room(app), ready, worker_state.revoked)
+    with contextlib.suppress(FleetlimitError):
+        for orphan in own.orphans() if own else ():
+            logger.warning(
+                "fleetlimit: %d tasks are parked for the broker %s, which no worker serves: start its workers, or "
+                "give the tasks to this one's with `fleetlimit adopt`", orphan.parked, orphan.broker,
+            )  # fmt: skip
+    for room in former_rooms(app, own):
+        logger.warning("fleetlimit: tasks are parked where the limits were before, and are let go")
+        yield Releaser(app, lambda room=room: room, ready, lead_us=AT_ONCE)  # type: ignore[misc]
 
 
 class _Threads:
@@ -120,7 +162,15 @@ def _on_revoked(sender: Any, request: Any, **_: Any) -> None:
     """A task revoked or expired while it waited: its place is free. Redis is asked in a thread, for
     this is the consumer's."""
     if line := line_of(request):
-        _background().submit(_withdraw, sender.app, *line, request.id)
+        _background().submit(_withdraw, sender.app, *line, ticket_of(request))
+
+
+def _on_prerun(task: Any, **_: Any) -> None:
+    """A task that was parked and is limited no more: it leaves the line that it stood in, and its body sees
+    nothing of it."""
+    if HEADER in vars(task.request) and not limits_of(task):
+        came(task)
+        restore(task.request)
 
 
 def _withdraw(app: Any, name: str, key: str, id: str) -> None:
@@ -133,6 +183,7 @@ def _background() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "fleetlimit-revoked")
 
 
+@cache
 def _request_class(base: Any) -> Any:
     """The worker's own request, which also tells the pool how the message was serialized (a task that
     goes back must be published as it came), and waits by Redis's clock: an ETA is a time on the
@@ -149,6 +200,8 @@ def _request_class(base: Any) -> Any:
                 # RabbitMQ's properties say it anyway; those of Redis do not.
                 properties = {**self.request_dict["properties"], "content_type": self.content_type}
                 self.request_dict["properties"] = properties
+            if is_revoked(self.request_dict):
+                worker_state.revoked.add(self.id)  # Celery's own check comes next
             due_us, countdown = due(self.request_dict)
             if due_us and (eta := local_time(due_us)):
                 self._eta = min(eta, datetime.now(timezone.utc) + timedelta(seconds=countdown))

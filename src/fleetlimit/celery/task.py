@@ -11,7 +11,8 @@ from celery import _state
 from celery.app.task import Task
 
 from fleetlimit.celery.binding import Binding
-from fleetlimit.celery.gate import enter, limits_of, mark_of, plan
+from fleetlimit.celery.declared import limits_of, mark_of, plan_of
+from fleetlimit.celery.gate import enter
 
 __all__ = ["RateLimitedTask", "bind_shared", "gated", "install", "install_all"]
 
@@ -71,7 +72,7 @@ def install(task: Any) -> bool:
     if not limits_of(task):
         return False
     check(task)
-    plan(task)
+    plan_of(task, anew=True)
     if mark := mark_of(task.run):
         mark.owned = True
     if "_fleetlimit_gated" not in vars(type(task)):

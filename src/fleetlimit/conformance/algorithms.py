@@ -333,19 +333,16 @@ class AlgorithmSuite:
         clock.now = ALIGNED
         for _ in range(3):
             store.acquire([Spend(limit)])
-        large = store.acquire([Spend(limit, cost=10)], Ticket("large", max_sleep_us=0))
-        back, seen = clock.now + large.wait_us, large.first_seen_us
-        for n in range(60):  # half the limit, for six periods
-            clock.forward(6)
-            if clock.now >= back:
-                again = store.acquire(
-                    [Spend(limit, cost=10)], Ticket("large", seen, max_sleep_us=0)
-                )
-                if again.admitted:
-                    return
-                back = clock.now + again.wait_us
-            if n % 2:
-                store.acquire([Spend(limit)], Ticket(f"small{n}", max_sleep_us=0))
+        tasks = [(clock.now + 1, "large", 10, 0)]  # when each asks, and since when it waits
+        tasks += [(clock.now + n * 12_000_000, f"small{n}", 1, 0) for n in range(1, 30)]
+        while tasks:  # half the limit, for six periods
+            tasks.sort()
+            clock.now, id, cost, seen = tasks.pop(0)
+            outcome = store.acquire([Spend(limit, cost=cost)], Ticket(id, seen, max_sleep_us=0))
+            if outcome.admitted and id == "large":
+                return
+            if not outcome.admitted:
+                tasks.append((clock.now + outcome.wait_us, id, cost, outcome.first_seen_us))
         raise AssertionError("it never starts")
 
     def test_numbers_of_many_digits(self, store: Store, clock: Clock) -> None:

@@ -158,15 +158,61 @@ class LineSuite:
         assert store.acquire(both, Ticket("both", outcome.first_seen_us, max_sleep_us=0)).admitted
         assert store.peek([Spend(ONE)]).readings[0].waiting == 0
 
-    def test_sleep_for_one_limit_books_the_other_for_the_same_instant(
+    def test_of_two_limits_none_is_booked_for_later_than_it_could_be(
+        self, store: Store, clock: Clock
+    ) -> None:
+        """Else the cells of one limit until then would be lost to the sleep for the other."""
+        store.acquire([Spend(ONE)])
+        other = RateLimit("other", 100, 1, margin=0)
+        both = [Spend(ONE), Spend(other)]
+        outcome = store.acquire(both, Ticket("t", START - 1))
+        assert (outcome.admitted, outcome.wait_us) == (False, 100_000)
+        assert store.peek([Spend(other)]).wait_us == 0
+        clock.forward(0.09)
+        outcome = store.acquire(both, Ticket("t", START - 1))
+        assert (outcome.admitted, outcome.sleep_us) == (True, 10_000)
+        assert store.peek([Spend(other)]).wait_us == 20_000
+
+    def test_nothing_passes_who_saves_up_for_a_large_cost(self, store: Store, clock: Clock) -> None:
+        """Four units exist, and the head needs five: no task behind it takes them, woken or new."""
+        store.acquire([Spend(FIVE, cost=5)])
+        seen = {}
+        for n, cost in enumerate((5, 1)):
+            clock.now += 1
+            ticket = Ticket(f"t{n}", max_sleep_us=0)
+            seen[n] = store.acquire([Spend(FIVE, cost=cost)], ticket).first_seen_us
+        clock.forward(0.4)
+        assert not store.acquire([Spend(FIVE)], Ticket("t1", seen[1], max_sleep_us=0)).admitted
+        assert not store.acquire([Spend(FIVE)], Ticket("new", max_sleep_us=0)).admitted
+        clock.forward(0.1)
+        head = Ticket("t0", seen[0], max_sleep_us=0)
+        assert store.acquire([Spend(FIVE, cost=5)], head).admitted
+
+    def test_who_does_not_come_is_not_waited_for(self, store: Store, clock: Clock) -> None:
+        """Three promised to come and are a second late; those behind them move up."""
+        store.acquire([Spend(ONE)])
+        for n in range(40):
+            store.acquire([Spend(ONE)], Ticket(f"dead{n}", max_sleep_us=0))
+        clock.forward(1.35)
+        outcome = store.acquire([Spend(ONE)], Ticket("new", max_sleep_us=0))
+        assert outcome.admitted
+        assert store.peek([Spend(ONE)]).wait_us == 100_000
+
+    def test_who_comes_after_all_has_its_place_and_all_others_theirs(
         self, store: Store, clock: Clock
     ) -> None:
         store.acquire([Spend(ONE)])
-        other = RateLimit("other", 10, 1, margin=0)
-        outcome = store.acquire([Spend(ONE), Spend(other)], Ticket("t", START - 1))
-        assert outcome.sleep_us == 100_000
-        assert store.peek([Spend(other)]).wait_us == 200_000
-        assert ONE.rule.pace_us(1) == 100_000
+        for n in range(40):
+            store.acquire([Spend(ONE)], Ticket(f"t{n}", max_sleep_us=0))
+        clock.forward(1.35)
+        for name in ("new", "newer"):  # as if nobody else waited
+            store.acquire([Spend(ONE)], Ticket(name, max_sleep_us=0))
+        ticket = Ticket("t0", START, max_sleep_us=0)
+        assert not store.acquire([Spend(ONE)], ticket).admitted  # its cell has just been taken
+        clock.forward(0.1)
+        assert store.acquire([Spend(ONE)], ticket).admitted
+        wait = store.acquire([Spend(ONE)], Ticket("last", max_sleep_us=0)).wait_us
+        assert wait > 2_500_000  # behind those who are not late yet
 
     def test_unequal_costs_wait_about_right(self, store: Store, clock: Clock) -> None:
         store.acquire([Spend(FIVE, cost=5)])

@@ -6,12 +6,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from hashlib import blake2s
 from typing import Any, Protocol
 
 from fleetlimit.algorithms.base import Algorithm
 from fleetlimit.limit import RateLimit
 
-__all__ = ["Outcome", "Override", "Reading", "Spend", "Store", "Ticket", "Verdict", "read"]
+__all__ = [
+    "Outcome",
+    "Override",
+    "Reading",
+    "Spend",
+    "Store",
+    "Ticket",
+    "Verdict",
+    "hop_us",
+    "read",
+    "task_id",
+    "ticket_id",
+]
 
 #: A cell that has stood ready for so long goes to whoever asks, in the line or not.
 IDLE_US = 5_000
@@ -23,8 +36,18 @@ FREE_US = 20_000
 NEWCOMER_SHARE = 5
 #: A woken task may pass at most so much time's worth of places (it absorbs wake-up jitter).
 PASS_US = 1_000_000
-#: Dead tickets removed by one call at most.
-PURGE = 16
+#: Of several limits, none is booked so much later than it could be: its cells until then would be lost.
+TOGETHER_US = 10_000
+#: Overdue tickets looked at by one call at most.
+PURGE = 64
+#: A task that comes so much later than promised is not waited for.
+LATE_US = 1_000_000
+#: So many late ones, or one so late, and nobody heard since: then nobody comes.
+SILENT, SILENT_US = 3, 5_000_000
+#: The costs of so many of those ahead are added up exactly.
+LOOK = 64
+#: A wait as a countdown is promised in parts: half of what is left, and no less than this.
+HOP_US = 30_000_000
 
 
 @dataclass(frozen=True)
@@ -36,23 +59,43 @@ class Spend:
     cost: int = 1
 
 
+def hop_us(wait_us: int, horizon_us: int) -> int:
+    """After how long a task that waits as a countdown asks again: at its turn, or before, so that the places of
+    those who never come do not lengthen its wait."""
+    return min(wait_us, horizon_us, max(HOP_US, wait_us // 2))
+
+
+def ticket_id(task: str, body: bytes) -> str:
+    """Of a message: two of them with one task id are two, unless they are the same one delivered again."""
+    return f"{task}#{blake2s(body, digest_size=4).hexdigest()}"
+
+
+def task_id(ticket: str) -> str:
+    """The task's id in a ticket's."""
+    return ticket[:-9] if ticket[-9:-8] == "#" else ticket
+
+
 @dataclass(frozen=True)
 class Ticket:
     """Who waits: with a ticket, a denial takes a place in the line.
 
-    :param id: the task's id; the same id holds one place, however often it comes.
+    :param id: of the message (`ticket_id`), or what computes it when it is needed; the same one holds one
+        place, however often it comes.
     :param first_seen_us: what the first denial answered; 0 for a fresh task.
     :param max_sleep_us: admit this much ahead of time; the caller sleeps it in place.
     :param horizon_us: the caller comes back after this at the latest.
     :param grace_us: how late it may come before its place is free.
     :param expires_in_us: after this it will not want to run; None: never.
     :param copy: the mark of the copy that a room let go; '' if it comes from elsewhere.
-    :param broker: which broker the message belongs to: only its own releasers let it go.
+    :param broker: which broker the task belongs to: only its own releasers let it go.
+    :param lane: of which queue it comes, in few characters and without a colon: tasks of a queue that nobody
+        reads hold up nobody.
+    :param queue: the same in words, for people.
     :param message: what to park if the turn is further away than `park_after_us`; '' for nothing.
     :param lead_us: how long before its turn a parked task is let go.
     """
 
-    id: str
+    id: str | Callable[[], str]
     first_seen_us: int = 0
     max_sleep_us: int = 250_000
     horizon_us: int = 900_000_000
@@ -60,9 +103,16 @@ class Ticket:
     expires_in_us: int | None = None
     copy: str = ""
     broker: str = ""
+    lane: str = "0"
+    queue: str = ""
     message: str = ""
     park_after_us: int = 250_000
     lead_us: int = 150_000
+
+    @property
+    def name(self) -> str:
+        """The id, as a text."""
+        return self.id if isinstance(self.id, str) else self.id()
 
 
 @dataclass(frozen=True)
@@ -183,8 +233,9 @@ class Store(Protocol):
     def delay(self, spends: Sequence[Spend], late_us: int) -> None:
         """An admitted run started so much late: move the cells not yet handed out by as much."""
 
-    def withdraw(self, name: str, key: str, id: str) -> bool:
-        """A task will not come back: take it out of the line. Whether it was there."""
+    def withdraw(self, name: str, key: str, id: str, *, how: str = "") -> bool:
+        """A task will not come back: take it out of the line. Whether it was there. `how`: `"came"`, it is here and
+        starts without this line; `"parked"`, only if its message lies in a waiting room."""
 
     def override(self, name: str) -> Override:
         """What is in force for a limit, beside its own numbers."""

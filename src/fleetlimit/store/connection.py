@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import redis
@@ -72,8 +73,38 @@ class Connection:
         finally:
             pool.release(connection)
 
+    def call_many(self, commands: Sequence[Sequence[str | int | bytes]]) -> list[Any]:
+        """Several commands in one round trip, each sent once; an error that the server answers stands in the
+        place of its reply. On a Cluster, and with a client of another kind, one after the other."""
+        client = self.client
+        if type(client) is not redis.Redis:
+            return [self._answer(command) for command in commands]
+        pool = client.connection_pool
+        connection: Any = pool.get_connection(*_COMMAND)
+        try:
+            connection.send_packed_command(connection.pack_commands(commands))
+            return [_reply(connection) for _ in commands]
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            pool.release(connection)
+
+    def _answer(self, command: Sequence[str | int | bytes]) -> Any:
+        try:
+            return self.call(*command)
+        except redis.ResponseError as error:
+            return error
+
     def close(self) -> None:
         with self._lock:
             if self._pid == os.getpid() and self._client is not self._source:
                 self._client.close()
             self._client, self._pid = None, None
+
+
+def _reply(connection: Any) -> Any:
+    try:
+        return connection.read_response()
+    except redis.ResponseError as error:
+        return error

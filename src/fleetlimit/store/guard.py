@@ -136,8 +136,8 @@ class Guard:
     def delay(self, spends: Sequence[Spend], late_us: int) -> None:
         self._asked(lambda: self.inner.delay(spends, late_us))
 
-    def withdraw(self, name: str, key: str, id: str) -> bool:
-        return self._asked(lambda: self.inner.withdraw(name, key, id))
+    def withdraw(self, name: str, key: str, id: str, *, how: str = "") -> bool:
+        return self._asked(lambda: self.inner.withdraw(name, key, id, how=how))
 
     def override(self, name: str) -> Override:
         return self.inner.override(name)

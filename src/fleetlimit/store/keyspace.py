@@ -13,19 +13,24 @@ __all__ = [
     "BACK",
     "BROKERS",
     "PROCESSES",
+    "STORE",
     "encoded_keys",
     "line_keys",
     "name_and_key",
     "override_key",
+    "revoked_key",
+    "room_keys",
     "rooms_key",
     "state_key",
     "text",
 ]
 
-#: The brokers that have (or had) parked tasks; each has an index of its rooms.
+#: The brokers that have (or had) parked tasks, and until when each is served; each has an index of its rooms.
 BROKERS = "fleetlimit:brokers"
-#: Which workers share the limits, and how many processes each has.
-PROCESSES = "fleetlimit:processes"
+#: Which workers share the limits, and how many processes each has; and the sum. No limit has such a name.
+PROCESSES = ("fleetlimit:{:processes}", "fleetlimit:{:processes}:sum")
+#: The id of this database.
+STORE = "fleetlimit:store"
 #: When all processes ask again after an outage, microseconds.
 BACK = "fleetlimit:back"
 
@@ -49,19 +54,38 @@ def rooms_key(broker: str) -> str:
     return f"fleetlimit:rooms:{broker}"
 
 
+def revoked_key(broker: str) -> str:
+    """Ids of tasks revoked while something was parked for a broker, and when."""
+    return f"fleetlimit:revoked:{broker}"
+
+
 def name_and_key(state: str) -> tuple[str, str]:
     """The limit's name and the key in a state key."""
     name, _, key = state[len("fleetlimit:{") : -1].partition(":")
     return name, key
 
 
+#: What belongs to a line, as `lua/line.lua` takes it.
+_LINE = ("", ":line", ":tickets", ":lanes", ":due", ":room", ":started")
+
+
 @lru_cache(maxsize=4096)
 def line_keys(state: str, cluster: bool) -> tuple[str, ...]:
     """All keys of a line, in the order the scripts take them. On a Cluster the override is given as
     an argument (`given_override`), and its place is taken by a key of the line's own slot."""
-    suffixes = ("", ":line", ":due", ":room", ":claims", ":started")
-    own = (state + suffix for suffix in suffixes)
-    return (*own, state + ":override" if cluster else override_key(name_and_key(state)[0]))
+    own = (state + suffix for suffix in _LINE)
+    return (*own, _override_beside(state, cluster))
+
+
+@lru_cache(maxsize=4096)
+def room_keys(state: str, cluster: bool) -> tuple[str, ...]:
+    """The same for scripts that let tasks go: those of the line, the quarantine, the override."""
+    own = (state + suffix for suffix in (*_LINE, ":bad"))
+    return (*own, _override_beside(state, cluster))
+
+
+def _override_beside(state: str, cluster: bool) -> str:
+    return state + ":override" if cluster else override_key(name_and_key(state)[0])
 
 
 @lru_cache(maxsize=4096)

@@ -18,15 +18,21 @@ from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import (
     FREE_US,
     IDLE_US,
+    LATE_US,
+    LOOK,
     NEWCOMER_SHARE,
     PASS_US,
     PURGE,
+    SILENT,
+    SILENT_US,
+    TOGETHER_US,
     Outcome,
     Override,
     Reading,
     Spend,
     Ticket,
     Verdict,
+    hop_us,
     read,
 )
 
@@ -43,7 +49,12 @@ class _Line:
     units: int = 0
     order: list[tuple[int, str]] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
+    costs: dict[str, int] = field(default_factory=dict)
     deadlines: dict[str, int] = field(default_factory=dict)
+    #: When one of those who wait last came; None: nobody ever waited.
+    heard_at: int | None = None
+    #: Places below this do not count: nobody comes for them.
+    gone: int = 0
 
     def counted(self, rule: Algorithm) -> Any:
         """The state; what was counted in another way says nothing."""
@@ -52,37 +63,68 @@ class _Line:
     def keep(self, rule: Algorithm, state: Any) -> None:
         self.state, self.kind = state, type(rule)
 
-    def join(self, id: str, seen: int, deadline: int, cost: int) -> None:
+    def join(self, id: str, seen: int, deadline: int, cost: int, now: int) -> None:
         if id not in self.seen:
             self.seen[id] = seen
             insort(self.order, (seen, id))
-            self.units += cost
-        self.deadlines[id] = deadline
+        self.units += cost - self.costs.get(id, 0)
+        self.costs[id], self.deadlines[id] = cost, deadline
+        if self.heard_at is None:
+            self.heard_at = now
 
-    def leave(self, id: str, cost: int) -> None:
-        if self._drop(id):
-            self.units = max(self.units - cost, len(self.order)) if self.order else 0
-
-    def purge(self, now: int) -> None:
-        count = len(self.order)
-        dead = sorted((at, id) for id, at in self.deadlines.items() if at <= now)[:PURGE]
-        for _, id in dead:
-            self._drop(id)
-        left = len(self.order)
-        self.units = max(self.units * left // count, left) if count else 0
-
-    def rank(self, id: str, seen: int) -> int:
-        if id in self.seen:
-            return bisect_left(self.order, (self.seen[id], id))
-        return bisect_left(self.order, (seen, "")) if seen else len(self.order)
-
-    def _drop(self, id: str) -> bool:
-        self.deadlines.pop(id, None)
+    def leave(self, id: str) -> None:
         seen = self.seen.pop(id, None)
-        if seen is None:
-            return False
-        del self.order[bisect_left(self.order, (seen, id))]
-        return True
+        if seen is not None:
+            del self.order[bisect_left(self.order, (seen, id))]
+            self.units -= self.costs.pop(id)
+            del self.deadlines[id]
+
+    def hear(self, now: int) -> None:
+        """Somebody who waits has come: they are there."""
+        self.heard_at, self.gone = now, 0
+
+    def overdue(self, now: int, grace: int, *, write: bool) -> list[tuple[int, str]]:
+        """Those who are late: when each was promised its turn, and its ticket. The dead leave (where it may
+        write). For one that costs more than most, its cells are kept until its ticket runs out."""
+        by = now + max(grace - LATE_US, 0)
+        found = sorted((at, id) for id, at in self.deadlines.items() if at <= by)[:PURGE]
+        if write:
+            for at, id in found:
+                if at <= now:
+                    self.leave(id)
+            found = [one for one in found if one[0] > now]
+        return [
+            (at - grace, id)
+            for at, id in found
+            if at <= now or self.costs[id] * len(self.order) <= self.units
+        ]
+
+    def gone_at(self, late: list[tuple[int, str]], now: int) -> int:
+        """`gone`, by what is known now: several are late, or one is very late, and nobody was heard since."""
+        missed = [
+            promise
+            for promise, id in late
+            if (self.heard_at or 0) < promise < now - LATE_US and self.gone <= self.seen[id]
+        ]
+        silent = len(missed) >= SILENT or (missed and now - min(missed) >= SILENT_US)
+        return now if silent else self.gone
+
+
+def _ahead(
+    line: _Line, late: set[str], gone: int, place: int, id: str | None
+) -> tuple[int, int, int]:
+    """Of those who count as ahead of a place (0: of somebody new): their number, their units (exact as far as
+    `LOOK` reaches, then by the mean), and the most that one of them costs."""
+    there = line.order[bisect_left(line.order, (gone, "")) :]
+    end = bisect_left(there, (place, id or "")) if place else len(there)
+    rank = sum(id not in late for _, id in there[:end])
+    if not rank:
+        return 0, 0, 0
+    if line.units == len(line.order):
+        return rank, rank, 1
+    costs = [line.costs[id] for _, id in there[: min(end, LOOK)] if id not in late]
+    rest = (rank - len(costs)) * line.units // len(line.order)
+    return rank, sum(costs) + rest, max(costs, default=0)
 
 
 @dataclass
@@ -94,10 +136,29 @@ class _Look:
     seen: int
     at: Standing
     rank: int
+    before: int
+    saving: bool
+    pause_us: int
     rule: Algorithm
-    blocked: bool
-    wait_us: int
     former: Any
+    wait_us: int = 0
+
+    def judge(self, now: int, max_sleep: int, together: int) -> None:
+        """How long it must wait for this limit, if it must; `together`: the latest that all limits asked
+        could start it."""
+        if not self.seen:
+            max_sleep //= NEWCOMER_SHARE
+        cost, turn = self.spend.cost, self.rule.pace_us(self.before)
+        wait = self.rule.wait_us(self.former, now, cost, self.before)
+        free = -min(FREE_US, max_sleep) if max_sleep else IDLE_US
+        idle = self.at.idle_us is None or self.at.idle_us >= free
+        # What somebody ahead saves up for a larger cost goes to nobody else.
+        idle = idle and (not self.saving or wait <= max_sleep)
+        # Places of a second's worth, or any number if there are units for all of those ahead too.
+        passes = self.seen and ((turn <= PASS_US and not self.saving) or wait <= max_sleep)
+        blocked = self.at.lag_us > min(max_sleep, together)
+        if blocked or (self.rank > 0 and not idle and not passes):
+            self.wait_us = max(wait, 1, self.pause_us + turn if self.pause_us > 0 else 0)
 
 
 class MemoryStore:
@@ -118,13 +179,15 @@ class MemoryStore:
         with self._lock:
             now = self._clock()
             self._sweep(now)
-            looks = [self._look(one, now, ticket, write=True) for one in spends]
+            looks = _judged(
+                [self._look(one, now, ticket, write=True) for one in spends], now, ticket
+            )
             return self._answer(looks, now, ticket)
 
     def peek(self, spends: Sequence[Spend]) -> Outcome:
         with self._lock:
             now = self._clock()
-            looks = [self._look(one, now, None, write=False) for one in spends]
+            looks = _judged([self._look(one, now, None, write=False) for one in spends], now, None)
             return self._answer(looks, now, None, write=False)
 
     def give_back(self, spend: Spend, reading: Reading) -> bool:
@@ -148,11 +211,11 @@ class MemoryStore:
                 if state is not None:
                     line.keep(rule, state)
 
-    def withdraw(self, name: str, key: str, id: str) -> bool:
+    def withdraw(self, name: str, key: str, id: str, *, how: str = "") -> bool:
         with self._lock:
             line = self._lines.get((name, key), _Line())
             before = len(line.order)
-            line.leave(id, line.units // before if before else 0)
+            line.leave(id)
             return len(line.order) < before
 
     def reset(self, limit: RateLimit, key: str = "") -> None:
@@ -189,39 +252,24 @@ class MemoryStore:
         line, override = self._line(one.limit, one.key), self.override(one.limit.name)
         rule = override.rule(one.limit.rule)
         seen = ticket.first_seen_us if ticket else 0
-        max_sleep = ticket.max_sleep_us if ticket else 0
-        rank = before = 0
+        rank = before = most = 0
         if line.units or seen:
+            late = line.overdue(now, ticket.grace_us if ticket else 0, write=write)
+            id = ticket.name if ticket else ""
+            gone = line.gone_at(late, now) if line.order else line.gone
             if write:
-                line.purge(now)
-            id = ticket.id if ticket else ""
+                line.gone = gone
             seen = line.seen.get(id, seen)
-            rank = line.rank(id, seen)
-            before = line.units * rank // len(line.order) if line.order else 0
+            held = id if id in line.seen else None
+            rank, before, most = _ahead(line, {id for _, id in late}, gone, seen, held)
         found = line.counted(rule)
         state = rule.clamped(found, now)
         if write and (line.state is not found or rule.beyond(found, now)):
             line.keep(rule, state)
         pause = override.pause_until_us - now
         at = _paused(rule.look(state, now, one.cost), pause)
-        if not seen:
-            max_sleep //= NEWCOMER_SHARE
-        turn = rule.pace_us(before)
-        # Places of a second's worth, or any number if there are units for all of those ahead too.
-        passes = seen and (
-            turn <= PASS_US or rule.wait_us(state, now, one.cost, before) <= max_sleep
-        )
-        free = -min(FREE_US, max_sleep) if max_sleep else IDLE_US
-        idle = at.idle_us is None or at.idle_us >= free
-        if idle and not seen and line.units > len(line.order):
-            # Some who wait cost more than one: none of what they save up for goes to newcomers.
-            idle = rule.wait_us(state, now, one.cost, line.units) <= max_sleep
-        blocked = at.lag_us > max_sleep or (rank > 0 and not idle and not passes)
-        wait = 0
-        if blocked:
-            wait = max(rule.wait_us(state, now, one.cost, before), 1)
-            wait = max(wait, pause + turn) if pause > 0 else wait
-        return _Look(one, line, seen, at, rank, rule, blocked, wait, state)
+        saving = most > one.cost or (not seen and line.units > len(line.order))
+        return _Look(one, line, seen, at, rank, before, saving, pause, rule, state)
 
     def _answer(
         self, looks: list[_Look], now: int, ticket: Ticket | None, *, write: bool = True
@@ -260,11 +308,21 @@ class MemoryStore:
         if not wait:
             line.keep(one.rule, one.rule.spend(one.former, now, one.spend.cost, sleep))
             line.full_at = now + one.rule.reset_us(line.state, now)
+        if ticket and one.seen and line.order:
+            line.hear(now)
         if ticket and places:  # in the line that binds
-            deadline = now + min(wait, ticket.horizon_us) + ticket.grace_us
-            line.join(ticket.id, one.seen or now, deadline, one.spend.cost)
+            deadline = now + hop_us(wait, ticket.horizon_us) + ticket.grace_us
+            line.join(ticket.name, one.seen or now, deadline, one.spend.cost, now)
         elif ticket:
-            line.leave(ticket.id, one.spend.cost)
+            line.leave(ticket.name)
+
+
+def _judged(looks: list[_Look], now: int, ticket: Ticket | None) -> list[_Look]:
+    lags = [max(one.at.lag_us, 0) for one in looks]
+    together = min(lags) + TOGETHER_US if len(looks) > 1 else max(lags)
+    for one in looks:
+        one.judge(now, ticket.max_sleep_us if ticket else 0, together)
+    return looks
 
 
 def _paused(at: Standing, pause_us: int) -> Standing:

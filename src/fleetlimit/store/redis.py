@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from typing import Any, TypeAlias
 
 from redis.exceptions import RedisClusterException, RedisError, ResponseError
@@ -22,6 +24,7 @@ from fleetlimit.store.keyspace import (
     BACK,
     BROKERS,
     PROCESSES,
+    STORE,
     encoded_keys,
     line_keys,
     override_key,
@@ -31,20 +34,22 @@ from fleetlimit.store.keyspace import (
 )
 from fleetlimit.store.scripts import EVERY, script
 
-__all__ = ["RedisStore", "translated"]
+__all__ = ["LEASE_US", "RedisStore", "translated"]
 
 Arg: TypeAlias = "str | int | bytes"
 
 #: How long after the first process notices that the store is back all ask again: no less than the others
 #: need to notice it.
 REJOIN_US = 1_300_000
+#: A claim on a parked message is void after this, unless it was confirmed.
+LEASE_US = 5_000_000
 
 #: What the clients raise: that of a cluster without a node to ask is no `RedisError`.
 _ERRORS = (RedisError, RedisClusterException)
 
-_PER_LIMIT = 5  # parts of a reply for each limit, after four for all
-_WAITING = 4 + 2  # of the first limit
-_NO_OVERRIDE = ":0"
+_ALL, _PER_LIMIT = 5, 5  # parts of a reply for all limits, and for each
+_WAITING = _ALL + 2  # of the first limit
+_NO_OVERRIDE = "1::0"
 _NONE = ("", _NO_OVERRIDE)  # read by the script or (on a Cluster) given
 
 
@@ -96,9 +101,11 @@ class RedisStore:
                 args += (one.limit.rule.wire, one.cost, self.given_override(one.limit.name))
             self.run("delay", keys, args, self._letters(group))
 
-    def withdraw(self, name: str, key: str, id: str, *, only_parked: bool = False) -> bool:
-        keys = self.keys_of(state_key(name, key))[:5]
-        return bool(self.run("withdraw", keys, [self.now(), id, b"1" if only_parked else b"0"]))
+    def withdraw(self, name: str, key: str, id: str, *, how: str = "") -> bool:
+        """`how`: `"parked"`, only if its message lies here and nobody is letting it go; `"came"`, the task is
+        here and starts without this line."""
+        keys = self.keys_of(state_key(name, key))[:7]
+        return bool(self.run("withdraw", keys, [self.now(), id, how, LEASE_US]))
 
     def reset(self, limit: RateLimit, key: str = "") -> None:
         state = state_key(limit.name, key)
@@ -109,15 +116,20 @@ class RedisStore:
         """Have releasers look at these lines now: who is parked there may go sooner."""
         with translated([BROKERS]):
             client = self.connection.client
-            for broker in client.smembers(BROKERS):
+            for broker in client.zrange(BROKERS, 0, -1):
                 index = rooms_key(text(broker))
-                for line, _ in client.zscan_iter(index):
-                    if wanted(text(line)):
-                        client.zadd(index, {line: 0}, xx=True)
+                found = (
+                    line for line, _ in client.zscan_iter(index, count=1000) if wanted(text(line))
+                )
+                while some := dict.fromkeys(islice(found, 1000), 0):
+                    client.zadd(index, some, xx=True)
 
     def override(self, name: str) -> Override:
         try:
-            wires, _, until = self._stored_override(name).rpartition(":")
+            form, _, value = self._stored_override(name).partition(":")
+            if form != "1":
+                raise ValueError(form)
+            wires, _, until = value.rpartition(":")
             rules = tuple(from_wire(wire) for wire in wires.split(";")) if wires else ()
             return Override(rules, int(until))
         except ValueError as error:
@@ -126,7 +138,7 @@ class RedisStore:
     def set_override(self, name: str, override: Override) -> None:
         key, wires = override_key(name), ";".join(rule.wire for rule in override.rules)
         self._overrides.pop(name, None)
-        value = f"{wires}:{override.pause_until_us}"
+        value = f"1:{wires}:{override.pause_until_us}"
         with translated([key]):
             if override.rules:
                 self.connection.client.set(key, value)
@@ -147,7 +159,7 @@ class RedisStore:
     def beat(self, member: str, lasts_s: float) -> tuple[int, int]:
         """A worker is there for so long (0: it leaves); the processes of all workers, and the clock."""
         args = [self.now(), member, round(lasts_s * 1e6)]
-        number, now = self.run("beat", [PROCESSES], args)
+        number, now = self.run("beat", PROCESSES, args)
         return number, now
 
     def rule_of(self, limit: RateLimit) -> Algorithm:
@@ -159,6 +171,13 @@ class RedisStore:
         one sets. :raises StoreUnavailable: while the store does not answer, or takes no writes."""
         key = f"{state_key(spend.limit.name, spend.key)}:back" if self.is_cluster else BACK
         return int(self.run("rejoin", [key], [self.now(), REJOIN_US])) / 1e6
+
+    def identity(self) -> str:
+        """What tells this database from all others, however it is addressed: an id that lies in it."""
+        with translated([STORE]):
+            client = self.connection.client
+            client.set(STORE, uuid.uuid4().hex, nx=True)
+            return text(client.get(STORE))
 
     def close(self) -> None:
         self.connection.close()
@@ -185,6 +204,22 @@ class RedisStore:
             if "FLEETLIMIT_LOAD" in str(error) and letters != EVERY:  # nothing was written
                 return self.run(name, keys, args)
             raise _ours(error, keys) from error
+
+    def run_many(
+        self, name: str, calls: Sequence[tuple[Sequence[str | bytes], Sequence[Arg]]]
+    ) -> list[Any]:
+        """Run a script several times in one round trip, with all algorithms: the replies, a `StateError` in
+        the place of one. :raises StoreUnavailable: when the store gave no answer, or refuses."""
+        try:
+            replies = script(name).many(self.connection, calls)
+        except _ERRORS as error:
+            raise _ours(error, [keys[0] for keys, _ in calls]) from error
+        for n, reply in enumerate(replies):
+            if isinstance(reply, Exception):
+                replies[n] = _ours(reply, calls[n][0])
+                if not isinstance(replies[n], StateError):
+                    raise replies[n] from reply
+        return replies
 
     def given_override(self, name: str, *, fresh: bool = False) -> str:
         """On a Cluster the override lies in another slot than a line: it is read apart, at most once
@@ -243,7 +278,7 @@ class RedisStore:
         for one in spends:
             keys += encoded_keys(one.limit.name, one.key, cluster)
             args += (one.limit.rule.wire, one.cost, self.given_override(one.limit.name))
-        if ticket and ticket.message and not cluster:
+        if ticket and not cluster:
             keys.append(rooms_key(ticket.broker))  # on a Cluster it lies in another slot: see below
         if ticket:
             args += _ticket_args(ticket)
@@ -251,17 +286,16 @@ class RedisStore:
         self._note_rules(reply, spends)
         outcome = _outcome(reply, spends, look_only)
         self._remember(keys[0], busy=not outcome.admitted or reply[_WAITING] > 0)
-        if outcome.verdict is Verdict.PARKED and cluster and ticket:
+        if (visit := reply[4]) and cluster and ticket:
             # A crash just before this leaves the task in a room that nobody visits, until another
             # one parks there: on a Cluster the two writes cannot be one.
-            visit = outcome.now_us + outcome.wait_us - ticket.lead_us
             index = rooms_key(ticket.broker)
             with translated([index]):
                 self.connection.client.zadd(index, {keys[0]: visit}, lt=True)
         return outcome
 
     def _note_rules(self, reply: list[Any], spends: Sequence[Spend]) -> None:
-        for one, wire in zip(spends, reply[3 + _PER_LIMIT :: _PER_LIMIT], strict=True):
+        for one, wire in zip(spends, reply[_ALL - 1 + _PER_LIMIT :: _PER_LIMIT], strict=True):
             rule = from_wire(text(wire))
             if rule != one.limit.rule:
                 self._rules[one.limit.name] = rule
@@ -303,8 +337,8 @@ def _ticket_args(ticket: Ticket) -> list[Arg]:
         f"{ticket.max_sleep_us} {ticket.horizon_us} {ticket.grace_us} {expires} "
         f"{ticket.park_after_us} {ticket.lead_us}"
     )
-    message = ticket.message and f"{ticket.broker}:{ticket.message}"
-    return [ticket.id, ticket.first_seen_us, ticket.copy, message, numbers]
+    where = ticket.lane, ticket.broker, ticket.queue
+    return [ticket.name, ticket.first_seen_us, ticket.copy, ticket.message, *where, numbers]
 
 
 def _outcome(reply: list[Any], spends: Sequence[Spend], look_only: bool) -> Outcome:
@@ -320,7 +354,7 @@ def _outcome(reply: list[Any], spends: Sequence[Spend], look_only: bool) -> Outc
 def _readings(reply: list[Any], spends: Sequence[Spend], sleep: int | None) -> tuple[Reading, ...]:
     now, found = reply[2], []
     for n, one in enumerate(spends):
-        at = 4 + _PER_LIMIT * n
+        at = _ALL + _PER_LIMIT * n
         wait, rank, waiting, state, wire = reply[at : at + _PER_LIMIT]
         rule = from_wire(text(wire))
         former = rule.read_state(text(state))

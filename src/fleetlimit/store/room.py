@@ -1,27 +1,45 @@
 """The waiting room: parked messages beside their tickets, let go when their turn comes.
 
 No leader and no state of its own: any number of releasers may ask `due_lines`, `release` what is due
-under a lease, publish it and `confirm`. A crash at any point voids the claim after `LEASE_US`, and
-the message is let go again; which of two copies starts is decided in `acquire`.
+under a lease, publish it and `settle` what became of it. A crash at any point voids the claim after
+`LEASE_US`, and the message is let go again; which of two copies starts is decided in `acquire`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from fleetlimit.store.base import Ticket
-from fleetlimit.store.keyspace import BROKERS, name_and_key, rooms_key, state_key, text
-from fleetlimit.store.redis import RedisStore, translated
+from fleetlimit.errors import StateError
+from fleetlimit.store.base import Ticket, task_id
+from fleetlimit.store.keyspace import (
+    BROKERS,
+    name_and_key,
+    revoked_key,
+    room_keys,
+    rooms_key,
+    state_key,
+    text,
+)
+from fleetlimit.store.redis import LEASE_US, RedisStore, translated
 
-__all__ = ["Due", "Released", "Room", "Status"]
+__all__ = ["Due", "Fate", "Orphan", "Quarantined", "Released", "Room", "Status"]
 
-#: An unconfirmed claim is void after this.
-LEASE_US = 5_000_000
 #: A task let go that does not come within this loses its ticket (not its place: it carries that).
 GRACE_US = Ticket.grace_us
-#: Lines visited, and messages claimed from one of them, at most in one call.
-LINES, MESSAGES = 16, 64
+#: Lines handed out by one look, messages claimed from one of them, and their bytes (about), at most.
+LINES, MESSAGES, BYTES = 128, 64, 256 * 1024
+#: A line handed to a releaser is seen by others again after this.
+HANDED_US = 1_000_000
+#: A broker is served for so long after a releaser said so.
+SERVED_US = 16_000_000
+#: A message that could not be published so often lies in quarantine.
+TRIES = 8
+#: How long revoked ids are remembered, seconds, and how many at most.
+REVOKED_S, REVOKED = 7 * 86_400, 50_000
+#: As `lead_us`: let all go, whatever their turn.
+AT_ONCE = -1
 
 
 @dataclass(frozen=True)
@@ -35,11 +53,22 @@ class Due:
 
 @dataclass(frozen=True)
 class Released:
-    """Claimed messages: task id, first-seen time, text. `copy` marks these copies."""
+    """Claimed messages of a line: ticket, first-seen time, text. `copy` marks these copies; `newer` messages are of
+    a form that only a later version reads, and stay."""
 
+    line: str
     copy: int
     next_us: int
+    newer: int
     messages: list[tuple[str, int, str]]
+
+
+@dataclass
+class Fate:
+    """What became of claimed messages: by ticket None (published), or why not, and whether that counts as a try."""
+
+    released: Released
+    became: dict[str, tuple[str, bool] | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,63 +85,192 @@ class Status:
     next_due: float | None
     #: Seconds until a pause ends; 0 when there is none.
     paused: float
+    #: Messages that could not be let go, beside the line.
+    quarantined: int = 0
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """A broker with parked tasks and no worker that would let them go."""
+
+    broker: str
+    lines: int
+    parked: int
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A message that could not be let go: the task's id, why, and when it came there (seconds since the epoch)."""
+
+    id: str
+    error: str
+    at: float
 
 
 class Room:
     """The rooms of one Redis store. A releaser says for which broker it works."""
 
     def __init__(self, store: RedisStore, broker: str = "") -> None:
-        self._store, self._broker = store, broker
+        self.store, self.broker = store, broker
         self._index = rooms_key(broker)
-        self._announced = False
+        self._served = broker
 
-    def due_lines(self) -> Due:
-        if not self._announced:
+    # --- for releasers ----------------------------------------------------------------------------
+
+    def due_lines(self, *, serves: bool = True) -> Due:
+        """`serves`: this broker takes what is let go."""
+        served_us = SERVED_US if serves else 0
+        args = [self.store.now(), LINES, HANDED_US, self.broker, served_us]
+        keys = [self._index, BROKERS]
+        if self.store.is_cluster:  # the two keys lie in different slots
+            now, next_us, _, *lines = self.store.run("due", keys[:1], [*args[:4], 0])
             with translated([BROKERS]):
-                self._store.connection.client.sadd(BROKERS, self._broker)
-            self._announced = True
-        now, next_us, *lines = self._store.run("due", [self._index], [self._store.now(), LINES])
+                client = self.store.connection.client
+                if serves:
+                    client.zadd(BROKERS, {self.broker: now + SERVED_US})
+                self._served = " ".join(map(text, client.zrangebyscore(BROKERS, now, "+inf")))
+        else:
+            now, next_us, served, *lines = self.store.run("due", keys, args)
+            self._served = text(served)
         return Due(now, next_us, tuple(text(line) for line in lines))
 
-    def release(self, line: str, lead_us: int) -> Released:
-        """Claim what is due in a line, `lead_us` before its turn."""
-        keys = [*self._store.keys_of(line)]
-        name = name_and_key(line)[0]
-        if not self._store.is_cluster:
-            keys.append(self._index)
-        override = self._store.given_override(name, fresh=True)
-        args = [self._store.now(), override, lead_us, LEASE_US, MESSAGES, GRACE_US, self._broker]
-        copy, next_us, *rest = self._store.run("release", keys, args)
-        if self._store.is_cluster:
-            self._note_visit(line, keys[3], next_us)
-        ids, seen, texts = rest[::3], rest[1::3], rest[2::3]
-        messages = [
-            (text(id), int(at), text(message))
-            for id, at, message in zip(ids, seen, texts, strict=True)
-        ]
-        return Released(copy, next_us, messages)
+    def release(self, lines: Sequence[str], lead_us: int) -> list[Released | StateError]:
+        """Claim what is due in these lines, `lead_us` before its turn."""
+        calls = [(self._keys(line), self._release_args(line, lead_us)) for line in lines]
+        found: list[Released | StateError] = []
+        for line, reply in zip(lines, self.store.run_many("release", calls), strict=True):
+            if isinstance(reply, StateError):
+                found.append(reply)
+                continue
+            copy, next_us, newer, *rest = reply
+            if self.store.is_cluster:
+                self._note_visit(line, next_us)
+            ids, seen, texts = rest[::3], rest[1::3], rest[2::3]
+            messages = [
+                (text(id), int(at), text(message))
+                for id, at, message in zip(ids, seen, texts, strict=True)
+            ]
+            found.append(Released(line, copy, next_us, newer, messages))
+        return found
 
-    def confirm(self, line: str, copy: int, ids: Sequence[str]) -> None:
-        """These were published: their messages can go."""
-        args = [self._store.now(), GRACE_US, copy, *ids]
-        self._store.run("confirm", self._store.keys_of(line)[:5], args)
+    def _release_args(self, line: str, lead_us: int) -> list[str | int | bytes]:
+        override = self.store.given_override(name_and_key(line)[0], fresh=True)
+        limits = LEASE_US, MESSAGES, BYTES, GRACE_US
+        return [self.store.now(), override, lead_us, *limits, self.broker, self._served]
+
+    def settle(self, fates: Sequence[Fate]) -> int:
+        """Say what became of claimed messages; one without a fate is let go again when its claim is void. How many
+        went into quarantine."""
+        calls = []
+        for one in fates:
+            args: list[str | int | bytes] = [self.store.now(), GRACE_US, one.released.copy, TRIES]
+            for id, why in one.became.items():
+                args += (id, why[0] or "refused", int(why[1])) if why else (id, "", 0)
+            keys = self._keys(one.released.line)
+            calls.append(([*keys[:8], *keys[9:]], args))
+        quarantined = 0
+        for one, reply in zip(fates, self.store.run_many("confirm", calls), strict=True):
+            if isinstance(reply, StateError):
+                continue
+            _, bad, visit = reply
+            quarantined += bad
+            if visit and self.store.is_cluster:
+                self._note_visit(one.released.line, visit, sooner=True)
+        return quarantined
+
+    def postpone(self, line: str, seconds: float) -> None:
+        """Visit a line later: something is wrong with it."""
+        with translated([self._index]):
+            at = self.store.now_us() + round(seconds * 1e6)
+            self.store.connection.client.zadd(self._index, {line: at}, xx=True)
 
     def wake(self, name: str) -> None:
         """Have all lines of a limit visited at once: its pace has changed."""
         own, keyed = state_key(name), state_key(name)[:-1] + ":"
-        self._store.visit_at_once(lambda line: line == own or line.startswith(keyed))
+        self.store.visit_at_once(lambda line: line == own or line.startswith(keyed))
 
     def wake_all(self) -> None:
         """Have every line visited at once."""
-        self._store.visit_at_once(lambda line: True)
+        self.store.visit_at_once(lambda line: True)
+
+    def _keys(self, line: str) -> list[str]:
+        """Of a line, its quarantine and its override, and the index where that may go along."""
+        keys = [*room_keys(line, self.store.is_cluster)]
+        return keys if self.store.is_cluster else [*keys, self._index]
+
+    def _note_visit(self, line: str, at_us: int, *, sooner: bool = False) -> None:
+        """On a Cluster: the index, apart from the line. One parked between the two is seen again."""
+        with translated([self._index]):
+            client = self.store.connection.client
+            if at_us:
+                client.zadd(self._index, {line: at_us}, lt=sooner)
+                return
+            client.zrem(self._index, line)
+            if client.exists(self._keys(line)[5]):
+                client.zadd(self._index, {line: 0})
+
+    # --- what was revoked -------------------------------------------------------------------------
+
+    def remember_revoked(self, ids: Sequence[str]) -> None:
+        """A parked task that was revoked stays so, whoever restarts in the meantime."""
+        key = revoked_key(self.broker)
+        with translated([key]):
+            client = self.store.connection.client
+            now = self.store.now_us() / 1e6
+            client.zadd(key, dict.fromkeys(ids, now))
+            client.zremrangebyscore(key, "-inf", now - REVOKED_S)
+            client.zremrangebyrank(key, 0, -REVOKED - 1)
+            client.expire(key, REVOKED_S)
+
+    def revoked(self, ids: Sequence[str]) -> set[str]:
+        """Those of these tasks that were revoked."""
+        key = revoked_key(self.broker)
+        with translated([key]):
+            scores = self.store.connection.client.zmscore(key, list(ids)) if ids else []
+        return {id for id, at in zip(ids, scores, strict=True) if at is not None}
+
+    # --- for people -------------------------------------------------------------------------------
+
+    def parked_for(self, broker: str) -> Orphan:
+        """How many lines have, and how many tasks are, parked for a broker (of the first 1,000 lines)."""
+        with translated([BROKERS]):
+            client = self.store.connection.client
+            lines = client.zrange(rooms_key(broker), 0, 999)
+            keys = [room_keys(text(line), self.store.is_cluster)[5] for line in lines]
+            parked = sum(self.store.connection.call_many([("HLEN", key) for key in keys]))
+            return Orphan(broker, client.zcard(rooms_key(broker)), parked)
+
+    def orphans(self) -> list[Orphan]:
+        """What is parked for brokers that no live worker serves."""
+        with translated([BROKERS]):
+            known = self.store.connection.client.zrange(BROKERS, 0, -1, withscores=True)
+        now = self.store.now_us()
+        dead = [text(broker) for broker, until in known if until < now]
+        found = [self.parked_for(broker) for broker in dead]
+        return [one for one in found if one.parked]
+
+    def adopt(self, former: str) -> int:
+        """Hand what is parked for another broker to this one's workers; how many tasks."""
+        index, adopted = rooms_key(former), 0
+        client = self.store.connection.client
+        with translated([index]):
+            while lines := [text(line) for line in client.zrange(index, 0, 99)]:
+                args = [self.store.now(), former, self.broker]
+                calls = [(self._keys(line)[:7], args) for line in lines]
+                replies = self.store.run_many("adopt", calls)
+                adopted += sum(one for one in replies if isinstance(one, int))
+                client.zadd(self._index, dict.fromkeys(lines, 0))
+                client.zrem(index, *lines)
+            client.zrem(BROKERS, former)
+        return adopted
 
     def status(self, name: str, key: str = "") -> Status:
-        args = [self._store.now(), self._store.given_override(name, fresh=True)]
-        keys = self._store.keys_of(state_key(name, key))
-        now, waiting, parked, oldest, pause = self._store.run("status", keys, args)
+        args = [self.store.now(), self.store.given_override(name, fresh=True)]
+        keys = room_keys(state_key(name, key), self.store.is_cluster)
+        now, waiting, parked, oldest, pause, bad = self.store.run("status", keys, args)
         with translated([BROKERS]):
-            client = self._store.connection.client
-            indexes = [rooms_key(text(broker)) for broker in client.smembers(BROKERS)]
+            client = self.store.connection.client
+            indexes = [rooms_key(text(broker)) for broker in client.zrange(BROKERS, 0, -1)]
             visits = [at for index in indexes if (at := client.zscore(index, keys[0])) is not None]
         return Status(
             waiting=waiting,
@@ -120,41 +278,84 @@ class Room:
             oldest=(now - oldest) / 1e6 if oldest else None,
             next_due=max(0, min(visits) - now) / 1e6 if parked and visits else None,
             paused=pause / 1e6,
+            quarantined=bad,
         )
 
     def parked(self, name: str, key: str = "", most: int = 100) -> list[str]:
         """Ids of parked tasks, the first in line first."""
-        keys = self._store.keys_of(state_key(name, key))
-        with translated(keys):
-            client = self._store.connection.client
-            ids = [text(one) for one in client.zrange(keys[1], 0, most - 1)]
-            return [id for id in ids if client.hexists(keys[3], id)]
+        return [task_id(ticket) for ticket in self._tickets(name, key, most)]
 
-    def keys(self, names: Sequence[str], most: int = 100) -> list[tuple[str, str]]:
-        """The lines of these limits that have a key and parked tasks, the next due first: their names and
-        (encoded) keys."""
+    def _tickets(self, name: str, key: str, most: int) -> list[str]:
+        keys = room_keys(state_key(name, key), self.store.is_cluster)
+        with translated(keys):
+            client = self.store.connection.client
+            found: list[tuple[str, str]] = []  # place and ticket
+            for lane in map(text, client.hkeys(keys[3])):
+                members = client.zrange(
+                    keys[1], f"[{lane}:", f"({lane};", bylex=True, offset=0, num=most
+                )
+                parts = (text(one).split(":", 2) for one in members)
+                found += [(place, ticket) for _, place, ticket in parts]
+            tickets = [ticket for _, ticket in sorted(found)]
+            return [one for one in tickets if client.hexists(keys[5], one)][:most]
+
+    def keys(
+        self, names: Sequence[str], most: int = 100, skip: int = 0
+    ) -> tuple[list[tuple[str, str]], int]:
+        """The lines of these limits that have a key and parked tasks, the next due first: their names and (encoded)
+        keys, `most` of them after the first `skip`; and how many there are."""
         with translated([self._index]):
-            lines = self._store.connection.client.zrange(self._index, 0, 10 * most)
+            lines = self.store.connection.client.zrange(self._index, 0, -1)
         found = [name_and_key(text(line)) for line in lines]
-        return [(name, key) for name, key in found if key and name in names][:most]
+        ours = [(name, key) for name, key in found if key and name in names]
+        return ours[skip : skip + most], len(ours)
 
     def cancel(self, name: str, id: str, key: str = "") -> bool:
-        """Take a parked task out; it will not run. Whether it was there."""
-        return self._store.withdraw(name, key, id, only_parked=True)
+        """Take a parked task out; it will not run. Whether that is so: not if it is being let go at this moment."""
+        keys = room_keys(state_key(name, key), self.store.is_cluster)
+        pattern = re.sub(r"([*?\[\]\\])", r"\\\1", id) + "*"
+        with translated(keys):
+            found = self.store.connection.client.hscan_iter(keys[2], match=pattern, count=1000)
+            tickets = [text(ticket) for ticket, _ in found if task_id(text(ticket)) == id]
+        gone = [self.store.withdraw(name, key, one, how="parked") for one in tickets]
+        return bool(gone) and all(gone)
 
-    def postpone(self, line: str, seconds: float) -> None:
-        """Visit a line later: something is wrong with it."""
-        with translated([self._index]):
-            at = self._store.now_us() + round(seconds * 1e6)
-            self._store.connection.client.zadd(self._index, {line: at}, xx=True)
+    def cancel_all(self, name: str, key: str = "") -> int:
+        """Take all parked tasks out of a line; how many will not run."""
+        cancelled = 0
+        while tickets := self._tickets(name, key, 1000):
+            gone = sum(self.store.withdraw(name, key, one, how="parked") for one in tickets)
+            cancelled += gone
+            if not gone:
+                break  # what is left is being let go
+        return cancelled
 
-    def _note_visit(self, line: str, room: str, at_us: int) -> None:
-        """On a Cluster: the index, apart from the line. One parked between the two is seen again."""
-        with translated([self._index]):
-            client = self._store.connection.client
-            if at_us:
-                client.zadd(self._index, {line: at_us})
-                return
-            client.zrem(self._index, line)
-            if client.exists(room):
-                client.zadd(self._index, {line: 0})
+    def quarantined(self, name: str, key: str = "") -> list[Quarantined]:
+        """Messages that could not be let go."""
+        bad = room_keys(state_key(name, key), self.store.is_cluster)[7]
+        with translated([bad]):
+            found = [
+                (text(id), text(it)) for id, it in self.store.connection.client.hscan_iter(bad)
+            ]
+        parts = ((id, *it.partition("\n")[0].split(":", 4)) for id, it in found)
+        return [
+            Quarantined(task_id(one[0]), one[5], int(one[4]) / 1e6)
+            if len(one) == 6
+            else Quarantined(task_id(one[0]), "unreadable", 0)
+            for one in parts
+        ]
+
+    def recover(self, name: str, id: str, key: str = "", *, drop: bool = False) -> bool:
+        """Try a message in quarantine again, or drop it; whether it was there."""
+        keys = room_keys(state_key(name, key), self.store.is_cluster)
+        with translated(keys):
+            tickets = [text(ticket) for ticket in self.store.connection.client.hkeys(keys[7])]
+        args = "drop" if drop else "retry", self.broker
+        found = [
+            self.store.run("recover", keys[:8], [self.store.now(), ticket, *args])
+            for ticket in tickets
+            if task_id(ticket) == id
+        ]
+        if found and not drop:
+            self._note_visit(keys[0], 1)
+        return any(found)

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from fleetlimit.store.connection import Connection
 
@@ -54,6 +54,22 @@ class Script:
             return connection.call("EVALSHA", self.sha, len(keys), *keys, *args)
         except NoScriptError:
             return connection.call("EVAL", self.text, len(keys), *keys, *args)
+
+    def many(
+        self,
+        connection: Connection,
+        calls: Sequence[tuple[Sequence[str | bytes], Sequence[str | int | bytes]]],
+    ) -> list[Any]:
+        """Several calls (keys, arguments) in one round trip; an error stands in the place of its reply."""
+        commands = [("EVALSHA", self.sha, len(keys), *keys, *args) for keys, args in calls]
+        replies = connection.call_many(commands)
+        for n, reply in enumerate(replies):
+            if isinstance(reply, NoScriptError):
+                try:
+                    replies[n] = self(connection, *calls[n])
+                except ResponseError as error:
+                    replies[n] = error
+        return replies
 
 
 def _assembled(name: str, letters: str) -> str:

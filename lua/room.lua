@@ -1,0 +1,59 @@
+-- Prelude of scripts that let parked tasks go.
+-- l.bad  hash: ticket -> '<lane>:<place>:<cost>:<when>:<why>\n<what lay in the room>' of those in quarantine
+
+local NO_OVERRIDE = FORM .. '::0'
+
+local function room_at(keys)
+  local l = line_at(keys)
+  l.bad = keys[8]
+  return l
+end
+
+-- out of the line, its message kept aside with the reason
+local function quarantine(l, id, t, now, why)
+  local message = redis.call('HGET', l.room, id) or ''
+  redis.call('HSET', l.bad, id, string.format('%s:%.0f:%.0f:%.0f:%s\n%s', t.lane, t.place, t.cost, now,
+    string.gsub(why, '\n', ' '), message))
+  drop(l, id, t)
+end
+
+-- Walk the tickets of a broker's lanes, all lanes in one order: each call gives a ticket, what is known of it, and
+-- its lane (`lane.left = nil` ends that lane). Lanes of brokers without workers are gone, and lanes are back whose
+-- broker has some again.
+local function walk_of(l, broker, alive, chunk)
+  alive = ' ' .. alive .. ' '
+  local ours = {}
+  for name, lane in pairs(lanes_of(l)) do
+    lane.ours = lane.broker == broker
+    local there = lane.ours or lane.broker == '' or string.find(alive, ' ' .. lane.broker .. ' ', 1, true)
+    if there and lane.gone == NOBODY then lane.gone, lane.changed = 0, true
+    elseif not there and lane.gone < NOBODY then lane.gone, lane.changed = NOBODY, true end
+    if lane.ours then
+      lane.from, lane.to, lane.left = '[' .. name .. ':', '(' .. name .. ';', {}
+      ours[#ours + 1] = lane
+    end
+  end
+  local function fill(lane)
+    if lane.at and lane.at <= #lane.left or lane.ended then return end
+    lane.left, lane.at = redis.call('ZRANGE', l.line, lane.from, lane.to, 'BYLEX', 'LIMIT', 0, chunk), 1
+    lane.ended = #lane.left < chunk
+    if #lane.left == 0 then return end
+    lane.from = '(' .. lane.left[#lane.left]
+    local ids = {}
+    for i, its in ipairs(lane.left) do ids[i] = id_in(its) or '' end
+    lane.known, lane.ids = redis.call('HMGET', l.tickets, unpack(ids)), ids
+  end
+  return function()
+    local first, order
+    for _, lane in ipairs(ours) do
+      if lane.left then fill(lane) end
+      local its = lane.left and lane.left[lane.at]
+      local place = its and string.match(its, ':(.*)$')
+      if place and (not order or place < order) then first, order = lane, place end
+    end
+    if not first then return nil end
+    local i = first.at
+    first.at, first.its = i + 1, first.left[i]
+    return first.ids[i], ticket_from(first.known[i]), first
+  end
+end

@@ -1,0 +1,106 @@
+"""Which broker this is: a name that does not depend on how its URL is written.
+
+A parked message belongs to a broker. Host aliases, a missing `/0`, the user, TLS or the order of a list of hosts
+make no other broker of it, but another database or key prefix does. So a Redis broker is asked for an id that lies in
+its own database under its own prefix, RabbitMQ for the name of its cluster (the virtual host is added); any other
+is known by its URL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+import weakref
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+from celery.utils.log import get_logger
+
+from fleetlimit.celery.config import settings_of
+
+__all__ = ["broker_of", "identify"]
+
+logger = get_logger(__name__)
+
+#: Where a Redis broker's id lies, in its own database.
+ID_KEY = "fleetlimit:broker"
+#: A broker that gave no name is asked again after this, seconds.
+_AGAIN_S = 5.0
+#: How long a broker may take to answer, seconds.
+_PATIENCE_S = 2.0
+
+_known: weakref.WeakKeyDictionary[Any, tuple[str, float]] = weakref.WeakKeyDictionary()
+
+
+def broker_of(app: Any) -> str:
+    """The name of the broker that an app publishes to; '' while it cannot be told: then nothing is parked."""
+    name, ask_again_at = _known.get(app, ("", 0.0))
+    if not name and time.monotonic() >= ask_again_at:
+        name = identify(app)
+    return name
+
+
+def identify(app: Any) -> str:
+    """Ask the broker (again); what it says is remembered. '' if it does not answer."""
+    name = settings_of(app).broker
+    if not name:
+        try:
+            name = _asked(app)
+        except Exception as error:  # whatever the transport raises
+            logger.debug("the broker could not be identified: %r", error)
+    _known[app] = name, time.monotonic() + _AGAIN_S
+    return name
+
+
+def _asked(app: Any) -> str:
+    timeouts = {"socket_timeout": _PATIENCE_S, "socket_connect_timeout": _PATIENCE_S}
+    with app.connection_for_write() as connection:
+        kind = connection.transport.driver_type
+        if kind == "redis":
+            connection.transport_options = {**connection.transport_options, **timeouts}
+            return _id_in_redis(connection)
+        if kind == "amqp":
+            connection.connect_timeout = _PATIENCE_S
+            server = connection.connection.server_properties
+            return _digest(
+                "amqp", _text(server.get("cluster_name")), connection.virtual_host or "/"
+            )
+        return _digest(*_normalised(connection.as_uri()))
+
+
+def _id_in_redis(connection: Any) -> str:
+    """The first to ask makes it up. kombu's client prefixes some commands and not others, so the prefix is set here."""
+    prefix = connection.transport_options.get("global_keyprefix", "")
+    pool = connection.default_channel.client.connection_pool
+    client: Any = redis.Redis(connection_pool=pool)
+    try:
+        client.set(prefix + ID_KEY, uuid.uuid4().hex[:12], nx=True)
+        found = _text(client.get(prefix + ID_KEY))
+        if not found.isalnum():
+            raise ValueError(f"foreign data at {prefix + ID_KEY}")
+        return found
+    except (redis.ResponseError, ValueError) as error:  # a broker's user that may not
+        logger.warning("fleetlimit: the broker keeps no id (%s): it is known by its URL", error)
+        return _digest(*_normalised(connection.as_uri()))
+
+
+def _normalised(url: str) -> tuple[str, ...]:
+    """A URL, or several, without users, passwords and the order of hosts."""
+    places: set[str] = set()
+    for one in url.split(";"):
+        parts = urlsplit(one)
+        hosts = parts.netloc.rpartition("@")[2].lower().split(",")
+        places.update(
+            f"{parts.scheme.rstrip('s')}://{host}{parts.path.rstrip('/')}" for host in hosts
+        )
+    return tuple(sorted(places))
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value or "")

@@ -1,0 +1,80 @@
+"""Which limits a task was declared with, and what is asked for when it is called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fleetlimit.celery.binding import Binding
+from fleetlimit.errors import ConfigurationError
+from fleetlimit.limit import RateLimit
+from fleetlimit.limiter import merged
+from fleetlimit.store.base import Spend
+
+__all__ = ["MARK", "Mark", "Plan", "limits_of", "mark_of", "plan_of"]
+
+MARK = "__fleetlimit__"
+_PLAN = "_fleetlimit_plan"
+
+
+@dataclass
+class Mark:
+    """On a limited function: its limits, and whether a task is known that has the hook for them."""
+
+    bindings: list[Binding]
+    owned: bool = False
+
+
+@dataclass
+class Plan:
+    """A task's limits, and how its arguments are called."""
+
+    bindings: tuple[Binding, ...]
+    signature: inspect.Signature
+
+    def spends(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Spend]:
+        """What a call asks for. Errors as `Binding.spend`."""
+        if self._same is not None:
+            return self._same
+        return merged([one.spend(self.signature, args, kwargs) for one in self.bindings])
+
+    @cached_property
+    def _same(self) -> list[Spend] | None:
+        """What every call asks for, where no key or cost depends on its arguments."""
+        if any(one.key is not None or not isinstance(one.cost, int) for one in self.bindings):
+            return None
+        return merged([one.spend(self.signature, (), {}) for one in self.bindings])
+
+
+def mark_of(function: Any) -> Any:
+    return getattr(function, MARK, None)
+
+
+def limits_of(task: Any) -> tuple[Binding, ...]:
+    """All limits of a task (or task class): its `limits`, and those its function is marked with."""
+    mark = mark_of(getattr(task, "run", None))
+    listed = getattr(task, "limits", None) or ()
+    if isinstance(listed, (Binding, RateLimit)):
+        listed = (listed,)
+    if not isinstance(listed, (list, tuple)):
+        return tuple(mark.bindings) if mark else ()  # a task's own `limits`, which are not ours
+    return (*map(_as_binding, listed), *(mark.bindings if mark else ()))
+
+
+def _as_binding(one: Any) -> Binding:
+    if isinstance(one, Binding):
+        return one
+    if isinstance(one, RateLimit):
+        return Binding(one, None, 1, "limits")
+    raise ConfigurationError(f"limits: {one!r:.80} must be rate_limited(...) or a RateLimit")
+
+
+def plan_of(task: Any, *, anew: bool = False) -> Plan:
+    """What is needed of a task at each delivery; kept on it, since nothing of it changes between two runs."""
+    found: Plan | None = None if anew else vars(task).get(_PLAN)
+    if found is None:
+        found = vars(task)[_PLAN] = Plan(limits_of(task), inspect.signature(task.run))
+    return found

@@ -1,0 +1,199 @@
+"""Publishes what the waiting room lets go, in batches: what is not confirmed was not let go.
+
+"Confirmed" means that the broker has the message in a queue that exists. RabbitMQ says so itself: it confirms each
+message of a batch, and returns one that no queue takes (`mandatory`). Elsewhere a queue exists once it was declared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from amqp.exceptions import ChannelError, FrameSyntaxError
+from kombu import Producer
+
+from fleetlimit.celery.message import HEADER, Message
+from fleetlimit.celery.producers import BROKER_S, bounded
+from fleetlimit.celery.queues import Forbidden, check_target, definition
+from fleetlimit.celery.requeue import as_published, undelayed
+
+__all__ = ["BrokerAway", "Parcel", "Publisher"]
+
+
+class BrokerAway(Exception):  # it is no error of ours
+    """The broker does not answer. What it has of a batch is not known."""
+
+
+class Parcel:
+    """A message on its way back into its queue, and what became of it: `error` is None once it is there; `sent` from
+    when on the broker may have it."""
+
+    def __init__(self, message: Message, headers: dict[str, Any]) -> None:
+        self.message, self.headers = message, headers
+        self.error: str | None = "not published"
+        self.sent = False
+
+    @property
+    def mark(self) -> tuple[str, str]:
+        """What tells it from all others of a batch."""
+        return self.message.ticket, str(self.headers[HEADER].get("copy"))
+
+
+class Publisher:
+    """One connection to an app's broker, for one thread."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._connection: Any = None
+        self._channel: Any = None
+        self._declared: set[str] = set()
+        self._forbidden: set[str] = (
+            set()
+        )  # queues that this broker's user may not declare, or not so
+        self._pending: dict[int, Parcel] = {}
+        self._sent = 0
+
+    def publish(self, parcels: Sequence[Parcel]) -> None:
+        """Publish them all; each says what became of it.
+
+        :raises BrokerAway: what is not confirmed and was sent by then may have arrived.
+        """
+        with self._translated():
+            channel = self._open()
+            for one in parcels:
+                channel = self._send(channel, one)
+            self._settle()
+            for one in parcels:
+                if (
+                    one.error == _RETURNED and one.message.queues
+                ):  # its queue is gone: declare it anew
+                    self._declared.clear()
+                    self._send(self._open(), one)
+                    self._settle()
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            if self._connection:
+                self._connection.close()
+        self._connection = self._channel = None
+        self._declared.clear()
+        self._pending.clear()
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.close()
+            raise BrokerAway(repr(error)) from error
+
+    # --- the channel ------------------------------------------------------------------------------
+
+    def _open(self) -> Any:
+        if self._channel is not None and getattr(self._channel, "is_open", True):
+            return self._channel
+        if self._connection is None or not self._connection.connected:
+            options = {**bounded(self._app), "confirm_publish": False}  # batches are confirmed here
+            # Nobody sends heartbeats between two batches.
+            self._connection = self._app.connection_for_write(
+                transport_options=options, heartbeat=0
+            )
+            self._connection.connect_timeout = BROKER_S
+            self._declared.clear()
+        self._channel = self._connection.channel()
+        self._confirms = self._connection.transport.driver_type == "amqp"
+        if self._confirms:
+            self._sent = 0
+            self._channel.confirm_select()
+            self._channel.events["basic_ack"].add(self._on_ack)
+            self._channel.events["basic_nack"].add(self._on_nack)
+            self._channel.events["basic_return"].add(self._on_return)
+        return self._channel
+
+    def _on_ack(self, tag: int, multiple: bool) -> None:
+        for one in self._settled(tag, multiple):
+            if one.error != _RETURNED:
+                one.error = None
+
+    def _on_nack(self, tag: int, multiple: bool) -> None:
+        for one in self._settled(tag, multiple):
+            one.error = "the broker refused it"
+
+    def _settled(self, tag: int, multiple: bool) -> list[Parcel]:
+        tags = [n for n in self._pending if n == tag or (multiple and n < tag)]
+        return [self._pending.pop(n) for n in tags]
+
+    def _on_return(self, error: Any, exchange: str, routing_key: str, message: Any) -> None:
+        ours = (message.headers or {}).get(HEADER) or {}
+        for one in self._pending.values():
+            if one.mark == (ours.get("ticket"), ours.get("copy")):
+                one.error = _RETURNED
+
+    def _settle(self) -> None:
+        """Wait for the broker's word on all that was sent."""
+        while self._pending:
+            self._connection.drain_events(timeout=BROKER_S)
+
+    # --- one message ------------------------------------------------------------------------------
+
+    def _send(self, channel: Any, one: Parcel) -> Any:
+        """Declare where it goes and publish it; the channel to go on with."""
+        message = one.message
+        try:
+            exchange, routing_key = message.exchange, undelayed(message)
+            check_target(self._app, exchange, routing_key)
+            queues = [definition(self._app, stored) for stored in message.queues]
+            if exchange and not queues and not self._confirms:
+                raise Forbidden(f"no queue is known at exchange {exchange!r}")
+            what = as_published(message, dict(one.headers))
+        except Exception as error:  # forged or broken: it says nothing of the broker
+            one.error = f"{type(error).__name__}: {error}"
+            return channel
+        for queue in queues:
+            channel = self._declare(channel, queue)
+        self._sent += 1
+        one.error, one.sent = "the broker has not confirmed it", True
+        if self._confirms:
+            self._pending[self._sent] = one
+        try:
+            target = {"exchange": exchange, "routing_key": routing_key}
+            Producer(channel, auto_declare=False).publish(mandatory=True, **target, **what)
+            if exchange and not queues and self._confirms:
+                self._settle()  # an exchange that is not there ends the channel: let it be this message's alone
+        except ChannelError as error:
+            self._pending.pop(self._sent, None)
+            one.error = f"{type(error).__name__}: {error}"
+            return self._open()
+        except (
+            TypeError,
+            ValueError,
+            LookupError,
+            AttributeError,
+            SyntaxError,
+            FrameSyntaxError,
+        ) as error:
+            self._pending.pop(self._sent, None)  # it cannot even be written down
+            self._sent -= 1
+            one.error = f"{type(error).__name__}: {error}"
+            return channel
+        if not self._confirms:
+            one.error = None
+        return channel
+
+    def _declare(self, channel: Any, queue: Any) -> Any:
+        """Declare a queue once; where the broker's user may not, or it is there in another form, it is published to
+        as it is."""
+        if queue.name in self._declared or queue.name in self._forbidden:
+            return channel
+        self._settle()  # a refused declaration ends the channel, and with it what is not confirmed
+        try:
+            queue(channel).declare()
+        except ChannelError:
+            self._forbidden.add(queue.name)
+            return self._open()
+        self._declared.add(queue.name)
+        return channel
+
+
+_RETURNED = "no queue takes it"

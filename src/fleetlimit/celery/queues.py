@@ -1,0 +1,99 @@
+"""Queues that a message came from, or goes back to."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Sequence
+from hashlib import blake2s
+from typing import Any
+
+from kombu import Exchange, Queue
+from kombu.transport.virtual.exchange import TopicExchange
+
+from fleetlimit.errors import FleetlimitError
+
+__all__ = [
+    "Forbidden",
+    "check_target",
+    "definition",
+    "described",
+    "lane_of",
+    "queues_on",
+    "targets",
+]
+
+
+class Forbidden(FleetlimitError):
+    """A parked message wants to go where no task belongs."""
+
+
+def queues_on(app: Any, exchange: str) -> list[Any]:
+    """The app's queues that are bound to an exchange; of the default exchange none."""
+    if not exchange:
+        return []  # the default exchange: the routing key is the queue
+    return [q for q in app.amqp.queues.values() if q.exchange and q.exchange.name == exchange]
+
+
+def targets(app: Any, exchange: str, routing_key: str) -> list[Any]:
+    """The app's queues into which the broker puts what is published so."""
+    if not exchange:
+        known = app.amqp.queues.get(routing_key)
+        return [known] if known else []
+    return [q for q in queues_on(app, exchange) if _takes(q, routing_key)]
+
+
+def _takes(queue: Any, routing_key: str) -> bool:
+    kind, bound = queue.exchange.type, queue.routing_key or ""
+    if kind == "direct":
+        return bool(bound == routing_key)
+    if kind == "topic":
+        return re.match(TopicExchange(None).key_to_pattern(bound), routing_key) is not None
+    return True  # fanout; of headers it cannot be told
+
+
+def lane_of(app: Any, broker: str, exchange: str, routing_key: str) -> tuple[str, str]:
+    """The lane of a queue in all lines, and the queue in words: its name, or as much as is known of it."""
+    known, way = _lanes.setdefault(app, {}), (broker, exchange, routing_key)
+    if way not in known:
+        found = targets(app, exchange, routing_key)
+        name = found[0].name if len(found) == 1 else exchange or routing_key
+        if len(known) >= _MOST_LANES:
+            known.clear()
+        known[way] = blake2s(f"{broker}\0{name}".encode(), digest_size=4).hexdigest(), name
+    return known[way]
+
+
+#: By app: asked for at every delivery.
+_lanes: weakref.WeakKeyDictionary[Any, dict[tuple[str, str, str], tuple[str, str]]] = (
+    weakref.WeakKeyDictionary()
+)
+_MOST_LANES = 1_000
+
+
+def described(queue: Any) -> list[Any]:
+    """A queue's definition as it lies in a parked message."""
+    at = queue.exchange
+    return [queue.name, at.name, at.type, queue.routing_key, queue.queue_arguments, queue.durable]
+
+
+def definition(app: Any, stored: Sequence[Any]) -> Any:
+    """A queue as the running app defines it; as it was parked, if the app does not know it."""
+    name, exchange, kind, routing_key, arguments, durable = stored
+    if known := app.amqp.queues.get(name):
+        return known
+    at = Exchange(exchange, type=kind, durable=durable)
+    return Queue(name, at, routing_key=routing_key, queue_arguments=arguments, durable=durable)
+
+
+def check_target(app: Any, exchange: str, routing_key: str) -> None:
+    """:raises Forbidden: for the exchanges and queues by which Celery itself is controlled: a message that somebody
+    forged in the limits' Redis must not become a command to workers."""
+    conf = app.conf
+    for name in (exchange, routing_key):
+        own = name.endswith(".pidbox") or name in (
+            conf.event_exchange,
+            conf.control_exchange + ".pidbox",
+        )
+        if own or name.startswith((f"{conf.event_queue_prefix}.", f"{conf.event_exchange}.")):
+            raise Forbidden(f"{name!r} belongs to Celery's own control and events")

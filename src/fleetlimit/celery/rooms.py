@@ -1,0 +1,53 @@
+"""The rooms that a worker serves: its own, and those in which tasks of its broker were left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from celery.utils.log import get_logger
+
+from fleetlimit.celery.broker import broker_of
+from fleetlimit.celery.config import limiter_of, redis_places, settings_of
+from fleetlimit.errors import FleetlimitError
+from fleetlimit.limiter import redis_store
+from fleetlimit.store.redis import RedisStore
+from fleetlimit.store.room import Room
+
+__all__ = ["former_rooms", "own_room", "room_of"]
+
+logger = get_logger(__name__)
+
+
+def own_room(app: Any) -> Room | None:
+    """The room beside the limits of an app, whether or not it parks there; None where the store has none, or the
+    broker cannot be told."""
+    store, broker = redis_store(limiter_of(app).store), broker_of(app)
+    return Room(store, broker) if store and broker else None
+
+
+def room_of(app: Any) -> Room | None:
+    """The waiting room of an app; None where it is off, or there can be none."""
+    return own_room(app) if settings_of(app).waiting_room else None
+
+
+def former_rooms(app: Any, own: Room | None) -> Iterator[Room]:
+    """Rooms in other places in which tasks of this broker lie: the limits were there before."""
+    here = {_place(own.store)} if own else set()
+    for url in redis_places(app):
+        store = RedisStore(url)
+        try:
+            if _place(store) not in here:
+                here.add(_place(store))
+                room = Room(store, broker_of(app))
+                if room.broker and room.parked_for(room.broker).parked:
+                    yield room
+                    continue
+        except FleetlimitError as error:
+            logger.debug("a former place of the limits does not answer: %s", error)
+        store.close()
+
+
+def _place(store: RedisStore) -> str:
+    """What tells two databases apart, however they are addressed."""
+    return store.identity()

@@ -1,0 +1,65 @@
+"""The start of an admitted run: at its cell, and reported if it comes late."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from fleetlimit import standin
+from fleetlimit.celery.config import limiter_of
+from fleetlimit.celery.punctual import Punctuality
+from fleetlimit.errors import StoreUnavailable
+from fleetlimit.store.base import Outcome, Spend, Store
+
+__all__ = ["give_back", "start", "warm"]
+
+#: A start is late when it lags by a tenth of what the margin allows, and this.
+_LATE_US = 1_000
+#: A report takes time itself, on a host that is late: then the rest of it is reported too.
+_REPORTS = 3
+
+
+def start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
+    """Sleep until the admitted cell, and report a start that comes late all the same."""
+    if outcome.alone or standin.current:
+        standin.sleep(outcome.sleep_us / 1e6)
+        return
+    clock = _punctuality(os.getpid(), id(store))
+    due = clock.due_us(outcome.now_us, outcome.sleep_us)
+    if (early := due - clock.clock()) > 0:
+        standin.sleep(early / 1e6)
+    tolerated = min(one.limit.per_us * one.limit.margin for one in spends) / 10 + _LATE_US
+    reported = 0
+    for _ in range(_REPORTS):
+        late = clock.late_us(due) - reported
+        if late <= tolerated:
+            return
+        with contextlib.suppress(StoreUnavailable):
+            store.delay(spends, late)
+        reported += late
+
+
+def give_back(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
+    """An admitted run that will not start after all."""
+    if outcome.alone:
+        return
+    with contextlib.suppress(StoreUnavailable):
+        for one, reading in zip(spends, outcome.readings, strict=True):
+            store.give_back(one, reading)
+
+
+def warm(app: Any) -> None:
+    """Connect, and learn the difference of the clocks, before a pool process gets its first task:
+    else a first start that comes late would not be seen to be."""
+    store = limiter_of(app).store
+    with contextlib.suppress(StoreUnavailable):
+        for _ in range(3):
+            _punctuality(os.getpid(), id(store)).due_us(store.now_us(), 0)
+
+
+@functools.lru_cache(maxsize=8)
+def _punctuality(pid: int, store_id: int) -> Punctuality:
+    return Punctuality()
