@@ -300,7 +300,7 @@ def lab(port: int, host: str) -> None:
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"http://{shown}:{bound.getsockname()[1]}/  (Ctrl-C ends it)")
     with suppress(KeyboardInterrupt):  # a shell's background job gets none
-        serve(bound)
+        serve(bound, host)
     click.echo("Ended.")
 
 

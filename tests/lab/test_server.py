@@ -61,15 +61,34 @@ def test_a_run(url: str, changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("limit", "per", "code"),
+    [
+        (100, 60, 'RateLimit("partner-api", 100, per=60)'),
+        (1000, 86_400, 'RateLimit("partner-api", 1000, per=86400)'),
+        (1, 0.1, 'RateLimit("partner-api", 1, per=0.1)'),
+        (7, 12345.678, 'RateLimit("partner-api", 7, per=12345.678)'),
+    ],
+)
+def test_limits_that_users_have(url: str, limit: int, per: float, code: str) -> None:
+    status, _, text = get(f"{url}api/run?{urlencode({'limit': limit, 'per': per})}")
+    shown = json.loads(text)
+    assert status == 200, text
+    assert shown["code"] == code
+    assert shown["numbers"]["admitted"] == shown["numbers"]["requests"] > limit
+
+
+@pytest.mark.parametrize(
     ("query", "says"),
     [
         ("algorithm=gcar", "algorithm='gcar': must be one of gcra, token_bucket"),
         ("traffic=", "traffic='': must be one of steady"),
         ("instances=2", "instances='2': must be one of 1, 3, 30"),
-        ("limit=0", "limit='0': must be a whole number from 1 to 40"),
-        ("limit=41", "limit='41': must be"),
+        ("limit=0", "limit='0': must be a whole number from 1 to 1,000"),
+        ("limit=", "limit='': must be a whole number"),
+        ("limit=1001", "limit='1001': must be"),
         ("limit=1.5", "limit='1.5': must be a whole number"),
-        ("per=0.9", "per='0.9': must be a number from 1 to 3600"),
+        ("per=0.09", "per='0.09': must be a number from 0.1 to 86,400"),
+        ("per=86401", "per='86401': must be a number"),
         ("per=nan", "per='nan': must be a number"),
         ("per=inf", "per='inf': must be a number"),
         ("latency=-1", "latency='-1': must be"),
@@ -95,7 +114,7 @@ class Inputs(HTMLParser):
         super().__init__()
         self.choices: dict[str, list[str]] = {}
         self.defaults: dict[str, str] = {}
-        self.ranges: dict[str, tuple[int, int]] = {}
+        self.ranges: dict[str, tuple[float, float]] = {}
         self.tabs: dict[str, bool] = {}
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -110,7 +129,7 @@ class Inputs(HTMLParser):
             if "checked" in found:
                 self.defaults[name] = found["value"]
         else:
-            self.ranges[name] = int(found["min"]), int(found["max"])
+            self.ranges[name] = float(found["min"]), float(found["max"])
             self.defaults[name] = found.get("value", "None")
 
 

@@ -1,4 +1,4 @@
-"""What can be asked of the lab: its parameters, their defaults and their bounds."""
+"""The parameters of a run, their defaults and their bounds."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "algorithm": tuple(ALGORITHMS),
     "traffic": ("steady", "burst", "boundary", "overload"),
     "instances": ("1", "3", "30"),
-    #: Where the limit's state is: one in each instance; one for all, read and written back in two
-    #: steps; one for all, changed in one step.
+    #: Where the limit's state is kept: in each instance; shared, but read and written back in two
+    #: steps; shared, and changed in one step.
     "state": ("private", "naive", "atomic"),
     #: What a denied request does: give up; wait for `retry_after`; wait for its own turn in the line.
     "denied": ("leave", "countdown", "place"),
 }
-#: The least and the most. They keep a run below 5,000 requests (see `fleetlimit.lab.traffic`).
-RANGES: dict[str, tuple[int, int]] = {
-    "limit": (1, 40),
-    "per": (1, 3600),
-    "burst": (1, 40),
+#: The least and the most of each number, both allowed.
+RANGES: dict[str, tuple[float, float]] = {
+    "limit": (1, 1_000),
+    "per": (0.1, 86_400),
+    "burst": (1, 1_000),
     "latency": (0, 1000),
     "seed": (0, 9999),
 }
@@ -59,17 +59,23 @@ class Scenario:
         )
 
     def code(self) -> str:
-        """The same limit as one writes it."""
+        """The same limit as a user writes it."""
         extra = "" if self.algorithm == "gcra" else f', algorithm="{self.algorithm}"'
         extra += "" if self.burst is None else f", burst={self.burst}"
-        return f'RateLimit("partner-api", {self.limit}, per={self.per:g}{extra})'
+        per = int(self.per) if self.per == int(self.per) else self.per
+        return f'RateLimit("partner-api", {self.limit}, per={per}{extra})'
+
+    @property
+    def period(self) -> str:
+        """`per` as the page says it: `86,400 s`."""
+        return f"{self.per:,.0f} s" if self.per == int(self.per) else f"{self.per:,} s"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def parse(query: Mapping[str, str]) -> Scenario:
-    """The scenario of a URL's query; what is not in it has its default.
+    """The scenario of a URL's query; a parameter that is not in it has its default.
 
     :raises BadParameter: for a name that is unknown and a value that cannot be run.
     """
@@ -77,14 +83,14 @@ def parse(query: Mapping[str, str]) -> Scenario:
     for name, value in query.items():
         if name not in names:
             raise BadParameter(f"{name[:40]}={_short(value)}: there is no such parameter")
-    found = Scenario(**{name: _value(name, value) for name, value in query.items()})
-    if found.state == "naive" and found.denied == "place":
+    scenario = Scenario(**{name: _value(name, value) for name, value in query.items()})
+    if scenario.state == "naive" and scenario.denied == "place":
         raise BadParameter("denied='place': with state='naive' there is no line to wait in")
     try:
-        found.rate_limit()
+        scenario.rate_limit()
     except ConfigurationError as error:
         raise BadParameter(str(error)) from None
-    return found
+    return scenario
 
 
 def _value(name: str, value: str) -> Any:
@@ -100,7 +106,7 @@ def _value(name: str, value: str) -> Any:
         number = math.nan
     if not least <= number <= most:
         kind = "a number" if name == "per" else "a whole number"
-        raise BadParameter(f"{name}={_short(value)}: must be {kind} from {least} to {most}")
+        raise BadParameter(f"{name}={_short(value)}: must be {kind} from {least} to {most:,}")
     return number
 
 

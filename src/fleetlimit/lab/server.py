@@ -1,4 +1,4 @@
-"""The page and its one question: `GET /api/run?algorithm=...` plays a scenario and answers JSON."""
+"""The page, and what it asks for: `GET /api/run?algorithm=...` plays a scenario and answers JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -15,8 +16,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fleetlimit.lab.access import Busy, Gate, OwnPagesOnly
 from fleetlimit.lab.report import report
-from fleetlimit.lab.scenario import BadParameter, parse
+from fleetlimit.lab.scenario import BadParameter, Scenario, parse
 from fleetlimit.lab.simulate import simulate
 
 __all__ = ["app", "listen", "serve"]
@@ -24,7 +26,10 @@ __all__ = ["app", "listen", "serve"]
 _STATIC = Path(__file__).parent / "static"
 #: The page needs nothing from elsewhere, and a browser holds it to that.
 _HEADERS = [
-    (b"content-security-policy", b"default-src 'self'; img-src 'self' data:; base-uri 'none'"),
+    (
+        b"content-security-policy",
+        b"default-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'",
+    ),
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-cache"),  # a new version is seen at once
 ]
@@ -51,22 +56,35 @@ def _page(request: Request) -> Response:
     return FileResponse(_STATIC / "index.html")
 
 
-def _run(request: Request) -> Response:  # no coroutine: it computes, in a thread
+async def _run(request: Request) -> Response:
+    gate: Gate = request.app.state.gate
     try:
         scenario = parse(request.query_params)
+        with gate.run(request.client.host if request.client else ""):
+            return await run_in_threadpool(_played, scenario)
     except BadParameter as error:
         return JSONResponse({"error": str(error)}, status_code=400)
+    except Busy as error:
+        later = {"retry-after": "1"}
+        return JSONResponse({"error": str(error)}, status_code=error.status, headers=later)
+
+
+def _played(scenario: Scenario) -> Response:
     return JSONResponse(report(simulate(scenario)))
 
 
-app = Starlette(
-    routes=[
-        Route("/", _page),
-        Route("/api/run", _run),
-        Mount("/static", StaticFiles(directory=_STATIC)),
-    ],
-    middleware=[Middleware(_Headers)],
-)
+def app(name: str) -> Starlette:
+    """The lab as an application. :param name: the host name or address that it is served on."""
+    lab = Starlette(
+        routes=[
+            Route("/", _page),
+            Route("/api/run", _run),
+            Mount("/static", StaticFiles(directory=_STATIC)),
+        ],
+        middleware=[Middleware(_Headers), Middleware(OwnPagesOnly, name=name)],
+    )
+    lab.state.gate = Gate()
+    return lab
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -83,7 +101,10 @@ def listen(host: str, port: int) -> socket.socket:
     return bound
 
 
-def serve(bound: socket.socket) -> None:
-    """Answer until Ctrl-C or SIGTERM."""
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+def serve(bound: socket.socket, host: str) -> None:
+    """Answer until Ctrl-C or SIGTERM. :param host: what `bound` was told to listen on."""
+    # No proxy stands in front: a client that names another address for itself is not believed.
+    config = uvicorn.Config(
+        app(host), log_level="warning", timeout_graceful_shutdown=1, proxy_headers=False
+    )
     uvicorn.Server(config).run(sockets=[bound])

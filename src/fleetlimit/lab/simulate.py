@@ -1,7 +1,7 @@
 """A fleet on a simulated clock: parameters in, events out. No wall clock, no sleep, no I/O.
 
-What decides is the library itself: a `MemoryStore` whose clock is the simulated one, or, for the
-naive GET and SET, the limit's own rule on a copy of its state.
+The library itself decides: a `MemoryStore` whose clock is the simulated one, or, for the naive GET
+and SET, the limit's own rule on a copy of its state.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fleetlimit.store.memory import MemoryStore
 
 __all__ = ["ASKS", "PERIODS", "Ask", "Run", "simulate"]
 
-#: A run ends after so many asks (who all wake together ask without end) ...
+#: A run ends after so many asks, because requests that all wake together ask very often ...
 ASKS = 10_000
 #: ... and so many periods after the last arrival.
 PERIODS = 20
-#: Who waits wakes up to so many microseconds late.
+#: A request that waits wakes up to so many microseconds late.
 LATE_US = 10_000
 #: Noon: windows that are aligned to the epoch are aligned to the start of a run, and no time is 0.
 _NOON_US = 12 * 3600 * 1_000_000
@@ -33,13 +33,14 @@ _NOON_US = 12 * 3600 * 1_000_000
 
 @dataclass(frozen=True)
 class Ask:
-    """One time that a request asked. Microseconds since the start of the run.
+    """A request asks for admission, for the first time or again. Times are microseconds since the
+    start of the run.
 
-    :param asked_us: when it asked.
-    :param at_us: when it started, if admitted (after a sleep in place, or a naive SET); when it
-        was denied, if not.
-    :param wait_us: what it was told to wait; 0 if admitted.
-    :param number: which of this request's asks it is, from 1.
+    :param asked_us: when the request asked.
+    :param at_us: when the request started, if admitted (after a sleep in place, or a naive SET);
+        when it was denied, if not.
+    :param wait_us: how long the request was told to wait; 0 if admitted.
+    :param number: counts the asks of this request, from 1.
     """
 
     asked_us: int
@@ -53,7 +54,7 @@ class Ask:
 
 @dataclass
 class Run:
-    """What happened. `cut`: the run was ended with asks outstanding, by `ASKS` or by `PERIODS`."""
+    """What happened. `cut`: how the run was ended early, by `ASKS` or by `PERIODS`; else empty."""
 
     scenario: Scenario
     arrivals: list[int]
@@ -103,7 +104,7 @@ class _Fleet:
         last = self.run.arrivals[-1] + PERIODS * self.limit.per_us
         while self._events:
             if self._events[0][0] > self.base + last:
-                self.run.cut = f"cut {PERIODS} periods after the last came"
+                self.run.cut = f"cut {PERIODS} periods after the last request came"
                 break
             if len(self.run.asks) >= ASKS:
                 self.run.cut = f"cut at {ASKS:,} asks"
@@ -128,18 +129,18 @@ class _Fleet:
         store = self._stores[request.number % len(self._stores)]
         ticket = None
         if self.scenario.denied == "place":
-            # A day ahead: nobody is sent for before its turn.
-            day = 86_400_000_000
-            ticket = Ticket(str(request.number), request.first_seen_us, horizon_us=day)
+            # A horizon beyond the end of the run: no request asks again before its turn.
+            horizon_us = 2 * PERIODS * self.limit.per_us
+            ticket = Ticket(str(request.number), request.first_seen_us, horizon_us=horizon_us)
         outcome = store.acquire([Spend(self.limit)], ticket)
         request.first_seen_us = outcome.first_seen_us
-        # Like a worker's task it comes shortly before its turn, and sleeps the rest in place.
+        # Like a worker's task, it asks shortly before its turn and sleeps the rest in place.
         early_us = ticket.lead_us if ticket else 0
         told = (outcome.admitted, outcome.wait_us)
         self._answer(request, self.now, *told, sleep_us=outcome.sleep_us, early_us=early_us)
 
     def _get(self, request: _Request) -> None:
-        """Two steps: what others write in between is overwritten."""
+        """Two steps: this write replaces whatever other requests have written in between."""
         asked, former = self.now, deepcopy(self._state)
         verdict = self.limit.rule.decide(former, asked)
 

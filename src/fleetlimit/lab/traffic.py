@@ -7,51 +7,75 @@ from random import Random
 
 from fleetlimit.lab.scenario import Scenario
 
-__all__ = ["BURST", "arrivals"]
+__all__ = ["REQUESTS", "arrivals", "planned"]
 
-#: Requests of a burst, a millisecond apart.
-BURST = 15
-#: Steady traffic is this share of the limit, overload this multiple of it from *each* instance.
-STEADY, OVERLOAD = 0.8, 1.5
+#: A run simulates at most so many requests, which is three times the largest limit: overload that would
+#: bring more comes at the same rate for a shorter time, the boundary exploit comes with fewer.
+REQUESTS = 3_000
+#: Steady traffic is this share of the limit; a burst and overload are a multiple of it.
+STEADY, BURST, OVERLOAD = 0.8, 1.5, 1.5
 
 
 def arrivals(scenario: Scenario) -> list[int]:
-    """Microseconds since the start of the run, in order. Request n comes to instance
-    `n % instances`. At most `3 * limit * instances` of them, that is 3,600."""
+    """Microseconds since the start of the run, in order; `REQUESTS` at most.
+
+    Request n comes to instance `n % instances`.
+    """
     return sorted(_KINDS[scenario.traffic](scenario, Random(scenario.seed)))
 
 
-def _steady(one: Scenario, random: Random) -> list[int]:
+def planned(scenario: Scenario) -> int:
+    """The number of requests of this traffic, were it not for `REQUESTS`."""
+    fleet = scenario.limit * scenario.instances
+    return {
+        "steady": max(1, round(3 * STEADY * scenario.limit)),
+        "burst": round(BURST * scenario.limit),
+        "boundary": 2 * fleet,
+        "overload": round(2 * OVERLOAD * fleet),
+    }[scenario.traffic]
+
+
+def _steady(scenario: Scenario, random: Random) -> list[int]:
     """Three periods of four fifths of the limit."""
-    return _spread(3, max(1, round(3 * STEADY * one.limit)), 0.3, one, random)
+    return _spread(3, 0.3, scenario, random)
 
 
-def _burst(one: Scenario, random: Random) -> list[int]:
-    """Fifteen requests at a quarter of the first period."""
-    return [round(one.per * 250_000) + 1_000 * n for n in range(BURST)]
+def _burst(scenario: Scenario, random: Random) -> list[int]:
+    """One and a half times the limit at a quarter of the first period.
+
+    The requests are a millisecond apart, or closer if they would take more than 1 % of the period.
+    """
+    count, per = planned(scenario), scenario.rate_limit().per_us
+    step = min(1_000, per / 100 / count)
+    return [round(per / 4 + step * n) for n in range(count)]
 
 
-def _boundary(one: Scenario, random: Random) -> list[int]:
+def _boundary(scenario: Scenario, random: Random) -> list[int]:
     """A full limit from each instance just before a window ends, and again when the next begins.
 
     The first half ends ahead of the margin in which a window admits no more.
     """
-    per, count = one.rate_limit().per_us, one.limit * one.instances
-    ends = per - round(per * one.rate_limit().margin)
+    limit = scenario.rate_limit()
+    per, count = limit.per_us, min(planned(scenario), REQUESTS) // 2
+    ends = per - round(per * limit.margin)
     step = per // 25 / count
     before = [ends - round(step * n) for n in range(1, count + 1)]
     return before + [per + round(step * n) for n in range(count)]
 
 
-def _overload(one: Scenario, random: Random) -> list[int]:
+def _overload(scenario: Scenario, random: Random) -> list[int]:
     """Two periods of one and a half times the limit from each instance."""
-    return _spread(2, round(2 * OVERLOAD * one.limit * one.instances), 0.5, one, random)
+    return _spread(2, 0.5, scenario, random)
 
 
-def _spread(periods: int, count: int, jitter: float, one: Scenario, random: Random) -> list[int]:
-    """`count` requests over so many periods, each off its even place by a share of the spacing."""
-    step = periods * one.per * 1_000_000 / count
-    return [round(step * (n + 0.5 + random.uniform(-jitter, jitter))) for n in range(count)]
+def _spread(periods: int, jitter: float, scenario: Scenario, random: Random) -> list[int]:
+    """Requests over so many periods, each off its even place by at most a share of the spacing."""
+    count = planned(scenario)
+    step = periods * scenario.per * 1_000_000 / count
+    return [
+        round(step * (n + 0.5 + random.uniform(-jitter, jitter)))
+        for n in range(min(count, REQUESTS))
+    ]
 
 
 _KINDS: dict[str, Callable[[Scenario, Random], list[int]]] = {

@@ -9,23 +9,26 @@ const place = form.querySelector("[value=place]");
 const at = (id) => document.getElementById(id);
 
 let algorithm = tabs[0].dataset.algorithm;
-let running = new AbortController();
+let running = false;
+let wanted; // the newest query that is not answered yet
 let moved = false; // from the line, because a naive state has none
 
-/** The controls as a query; what has its default is left out, so that links stay short. */
+/** The controls as a query. Defaults are left out, so that links stay short. */
 function query() {
-  const found = new URLSearchParams();
-  if (algorithm !== tabs[0].dataset.algorithm) found.set("algorithm", algorithm);
+  const search = new URLSearchParams();
+  if (algorithm !== tabs[0].dataset.algorithm) search.set("algorithm", algorithm);
   for (const input of form.elements) {
     if (!input.name || input.disabled) continue;
     const isDefault = input.type === "radio" ? input.defaultChecked : input.value === input.defaultValue;
-    if (isDefault || (input.type === "radio" && !input.checked)) continue;
-    if (input.value !== "") found.set(input.name, input.value);
+    if ((isDefault && input.validity.valid) || (input.type === "radio" && !input.checked)) continue;
+    // What is no number, and an empty field that must not be empty, is sent as an empty text: the
+    // server says what is wrong with it.
+    if (input.value !== "" || !input.validity.valid) search.set(input.name, input.value);
   }
-  return found.toString();
+  return search.toString();
 }
 
-/** Set the controls from a query. What it does not name has its default. */
+/** Set the controls from a query. Controls that it does not name get their defaults. */
 function fill(search) {
   const asked = new URLSearchParams(search);
   form.reset();
@@ -73,21 +76,46 @@ function offer(name, yes) {
   form.querySelector(`[data-for=${name}]`).hidden = !yes;
 }
 
+/** Show a run. The server plays one at a time for each client, so a query that comes while another
+ *  one is out replaces the query that waits, and only the newest is shown. */
 async function run(search) {
-  running.abort();
-  running = new AbortController();
+  wanted = search;
+  if (running) return;
+  running = true;
+  at("answer").setAttribute("aria-busy", "true");
+  while (wanted !== undefined) {
+    const asked = wanted;
+    const { again, error, found } = await ask(asked);
+    if (wanted !== asked) continue;
+    if (again) {
+      fail(`Waiting: ${error}.`);
+      await new Promise((done) => setTimeout(done, again));
+      continue;
+    }
+    wanted = undefined;
+    if (found) show(found);
+    else fail(error);
+  }
+  running = false;
+  at("answer").setAttribute("aria-busy", "false");
+}
+
+/** @returns the document of /api/run, or an error, and if it may pass, after how many ms to ask again */
+async function ask(search) {
   try {
-    const answer = await fetch(`api/run?${search}`, { signal: running.signal });
-    const found = await answer.json();
-    if (answer.ok) show(found);
-    else fail(found.error);
-  } catch (error) {
-    if (error.name !== "AbortError") fail("The server does not answer. Is `fleetlimit lab` running?");
+    const answer = await fetch(`api/run?${search}`);
+    const body = await answer.json();
+    if (answer.ok) return { found: body };
+    const busy = answer.status === 429 || answer.status === 503;
+    return { error: body.error, again: busy && 1000 * Number(answer.headers.get("retry-after")) };
+  } catch {
+    return { error: "The server does not answer. Is `fleetlimit lab` running?" };
   }
 }
 
 function show(found) {
   at("error").hidden = true;
+  at("answer").hidden = false;
   at("summary").textContent = found.summary;
   at("code").textContent = found.code;
   at("key-bound").hidden = found.numbers.bound === found.limit;
@@ -108,9 +136,11 @@ function figure({ label, value, note, tone }) {
   return box;
 }
 
+/** Say what is wrong, and hide the former answer: it is not the answer to what is asked now. */
 function fail(text) {
   at("error").textContent = text;
   at("error").hidden = false;
+  at("answer").hidden = true;
 }
 
 function changed() {

@@ -2,24 +2,36 @@
 // Started: a disc above its lane's base line; denied: a cross below it.
 
 const NS = "http://www.w3.org/2000/svg";
-const LEFT = 34, RIGHT = 14, TOP = 46, CURVE = 104, GAP = 34, AXIS = 26;
+const LEFT = 40, RIGHT = 14, TOP = 46, CURVE = 104, GAP = 34, AXIS = 26;
 const LANES = TOP + CURVE + GAP;
+const CROWD = 400; // more marks than this are drawn smaller
 const SECOND = 1e6;
 const TICKS = [
   ...[1e-3, 1e-2, 0.1].flatMap((unit) => [unit, 2 * unit, 5 * unit]),
-  1, 2, 5, 10, 15, 30, 60, 120, 180, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000, 86400,
+  1, 2, 5, 10, 15, 30, 60, 120, 180, 300, 600, 1200, 1800,
+  ...[1, 2, 6, 12, 24, 48, 120, 240].map((hours) => hours * 3600),
 ].map((seconds) => seconds * SECOND);
+const HOUR = 3600 * SECOND;
 
-function clock(us, digits = 3) {
+/** Minutes and seconds, and hours where there are any. */
+function clock(us, digits) {
   const scale = 10 ** digits;
   const ticks = Math.floor((us / SECOND) * scale + 1e-6);
   const [minutes, rest] = [Math.floor(ticks / (60 * scale)), ticks % (60 * scale)];
-  const seconds = (rest / scale).toFixed(digits);
-  return `${minutes}:${rest / scale < 10 ? "0" : ""}${seconds}`;
+  const seconds = `${rest / scale < 10 ? "0" : ""}${(rest / scale).toFixed(digits)}`;
+  if (minutes < 60) return `${minutes}:${seconds}`;
+  return `${Math.floor(minutes / 60)}:${String(minutes % 60).padStart(2, "0")}:${seconds}`;
 }
 
-function seconds(us) {
-  return us < SECOND ? `${Math.ceil(us / 1e3)} ms` : `${(us / SECOND).toFixed(1)} s`;
+/** The name of a tick on the axis. */
+function tick(us, step) {
+  if (step >= HOUR) return `${Math.round(us / HOUR)} h`;
+  return clock(us, step >= SECOND ? 0 : Math.round(-Math.log10(step / SECOND) + 0.49));
+}
+
+function duration(us) {
+  if (us < SECOND) return `${Math.ceil(us / 1e3)} ms`;
+  return us < 2 * HOUR ? `${(us / SECOND).toFixed(1)} s` : `${(us / HOUR).toFixed(1)} h`;
 }
 
 export class Plot {
@@ -66,6 +78,7 @@ export class Plot {
   #stack() {
     const { marks, instances } = this.found;
     this.radius = instances > 10 ? 2.2 : instances > 1 ? 3.4 : 4;
+    if (marks.length > CROWD) this.radius = 2;
     const ends = Array.from({ length: 2 * instances }, () => []);
     this.levels = [0, 0]; // of the denied, of the started
     this.spots = marks.map(([us, instance, admitted]) => {
@@ -103,14 +116,13 @@ export class Plot {
     const { view, boundaries } = this.found;
     const [begin, end] = view;
     const most = (this.right - LEFT) / 72;
-    const step = TICKS.find((tick) => (end - begin) / tick <= most) ?? TICKS.at(-1);
-    const digits = step >= SECOND ? 0 : Math.round(-Math.log10(step / SECOND) + 0.49);
+    const step = TICKS.find((each) => (end - begin) / each <= most) ?? TICKS.at(-1);
     let lines = "";
     for (let us = Math.ceil(begin / step) * step; us <= end; us += step) {
       const x = this.scale(us);
       lines += `M${x} ${this.bottom}v5`;
       const anchor = x > this.right - 20 ? "end" : "middle";
-      this.#add("text", { x, y: this.bottom + 18, "text-anchor": anchor }, clock(us, digits));
+      this.#add("text", { x, y: this.bottom + 18, "text-anchor": anchor }, tick(us, step));
     }
     this.#add("path", { class: "rule", d: `M${LEFT} ${this.bottom}H${this.right}${lines}` });
     const marks = boundaries.map((us) => `M${this.scale(us)} ${TOP}V${this.bottom}`).join("");
@@ -119,7 +131,7 @@ export class Plot {
 
   /** Starts within the last period, as steps, below the limit and the algorithm's own bound. */
   #curve() {
-    const { curve, limit, view, numbers, scenario } = this.found;
+    const { curve, limit, view, numbers, period, worst } = this.found;
     const [begin, end] = view;
     const most = Math.max(limit, numbers.bound, numbers.worst);
     const base = TOP + CURVE;
@@ -133,7 +145,7 @@ export class Plot {
     };
     this.#add("path", { class: "area", d: `${steps(0)}V${base}Z` });
     if (numbers.worst > limit) {
-      this.#add("path", { class: "excess", d: `${steps(limit)}V${y(limit)}Z` });
+      this.#add("path", { class: `excess ${worst.tone}`, d: `${steps(limit)}V${y(limit)}Z` });
     }
     this.#add("path", { class: "step", d: steps(0) });
     this.#add("path", { class: "rule", d: `M${LEFT} ${base}H${this.right}` });
@@ -145,7 +157,7 @@ export class Plot {
         this.#add("text", { x: LEFT - 6, y: y(count) + 4, "text-anchor": "end" }, String(count));
       }
     }
-    this.#add("text", { class: "name", x: 0, y: 12 }, `Starts within the last ${scenario.per} s`);
+    this.#add("text", { class: "name", x: 0, y: 12 }, `Starts within the last ${period}`);
   }
 
   #line(name, count, y) {
@@ -182,14 +194,13 @@ export class Plot {
     this.#add("path", { class: "started", d: shapes[1] });
   }
 
-  /** What the shading says. */
+  /** The words above the shading. */
   #claim() {
-    const { worst, numbers } = this.found;
+    const { worst } = this.found;
     const [x, end] = [this.scale(worst.from), this.scale(worst.to)];
-    const over = numbers.worst > numbers.bound ? " over" : "";
     const half = worst.label.length * 4.5; // about: it must not leave the plot
     const middle = Math.min(Math.max((x + end) / 2, half), this.right - half);
-    const text = { class: `claim${over}`, x: middle, y: TOP - 12, "text-anchor": "middle" };
+    const text = { class: `claim ${worst.tone}`, x: middle, y: TOP - 12, "text-anchor": "middle" };
     this.#add("text", text, worst.label);
   }
 
@@ -244,9 +255,9 @@ export class Plot {
     const what = admitted
       ? "started"
       : this.found.scenario.denied === "leave"
-        ? `denied; free in ${seconds(wait)}`
-        : `denied; told to wait ${seconds(wait)}`;
-    return `${clock(us)} · instance ${instance + 1}\n${what}\nrequest ${request + 1}, ask ${number}`;
+        ? `denied; free in ${duration(wait)}`
+        : `denied; told to wait ${duration(wait)}`;
+    return `${clock(us, this.found.per_us < SECOND ? 6 : 3)} · instance ${instance + 1}\n${what}\nrequest ${request + 1}, ask ${number}`;
   }
 }
 
