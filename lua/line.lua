@@ -105,8 +105,8 @@ local function drop(l, id, t)
   count(l, t, -1)
 end
 
--- Drop dead tickets (where it may write), and note those who are late: they do not count as ahead. For one that costs
--- more than most, its cells are kept until its ticket runs out: it would have to save them up again.
+-- Drop dead tickets (where it may write), and note those who are late: they do not count as ahead. One that costs more
+-- than most `saves`: its cells are kept for as long as it would take to save them up again.
 local function purge(l, now, grace, write)
   l.count, l.late = redis.call('ZCARD', l.line), {}
   if l.count == 0 then
@@ -122,8 +122,10 @@ local function purge(l, now, grace, write)
     local t = ticket_at(l, id)
     if t and deadline <= now and write then drop(l, id, t)
     elseif not t and write then redis.call('ZREM', l.due, id)
-    elseif t and (deadline <= now or t.cost * l.count <= l.units) then
-      l.late[#l.late + 1] = { id = id, t = t, promise = deadline - grace }
+    elseif t then
+      local promise, saves = deadline - grace, l.algorithm and deadline > now and t.cost * l.count > l.units
+      saves = saves and now - promise < LATE_US + l.algorithm.pace(l.r, t.cost)
+      l.late[#l.late + 1] = { id = id, t = t, promise = promise, saves = saves }
     end
   end
 end
@@ -181,7 +183,7 @@ local function rank_of(l, place, id, name)
   end
   for _, one in ipairs(l.late) do
     local before = not place or one.t.place < place or one.t.place == place and one.t.lane == name and one.id < id
-    if before and lane_at(l, one.t.lane).gone <= one.t.place then rank = rank - 1 end
+    if before and not one.saves and lane_at(l, one.t.lane).gone <= one.t.place then rank = rank - 1 end
   end
   return math.max(rank, 0)
 end
@@ -191,7 +193,7 @@ local function units_ahead(l, rank, place, id)
   if rank == 0 then return 0, 0 end
   if l.units == l.count then return rank, 1 end -- each costs one
   local late, sum, most, seen = {}, 0, 0, 0
-  for _, one in ipairs(l.late) do late[one.id] = true end
+  for _, one in ipairs(l.late) do late[one.id] = not one.saves end
   local order = place and sortable(place) .. ':' .. (id or '')
   for _, one in ipairs(first_in(l, LOOK)) do
     if seen < math.min(rank, LOOK) and not late[one.id] and (not order or one.order < order) then

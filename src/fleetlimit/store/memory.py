@@ -85,7 +85,7 @@ class _Line:
 
     def overdue(self, now: int, grace: int, *, write: bool) -> list[tuple[int, str]]:
         """Those who are late: when each was promised its turn, and its ticket. The dead leave (where it may
-        write). For one that costs more than most, its cells are kept until its ticket runs out."""
+        write)."""
         by = now + max(grace - LATE_US, 0)
         found = sorted((at, id) for id, at in self.deadlines.items() if at <= by)[:PURGE]
         if write:
@@ -93,11 +93,13 @@ class _Line:
                 if at <= now:
                     self.leave(id)
             found = [one for one in found if one[0] > now]
-        return [
-            (at - grace, id)
-            for at, id in found
-            if at <= now or self.costs[id] * len(self.order) <= self.units
-        ]
+        return [(at - grace, id) for at, id in found]
+
+    def saves(self, rule: Algorithm, promise: int, id: str, now: int) -> bool:
+        """Whether the cells of this late one are kept: it costs more than most, and they are kept for as long as it
+        would take to save them up again."""
+        dear = self.deadlines[id] > now and self.costs[id] * len(self.order) > self.units
+        return dear and now - promise < LATE_US + rule.pace_us(self.costs[id])
 
     def gone_at(self, late: list[tuple[int, str]], now: int) -> int:
         """`gone`, by what is known now: several are late, or one is very late, and nobody was heard since."""
@@ -261,7 +263,8 @@ class MemoryStore:
                 line.gone = gone
             seen = line.seen.get(id, seen)
             held = id if id in line.seen else None
-            rank, before, most = _ahead(line, {id for _, id in late}, gone, seen, held)
+            passed = {id for at, id in late if not line.saves(rule, at, id, now)}
+            rank, before, most = _ahead(line, passed, gone, seen, held)
         found = line.counted(rule)
         state = rule.clamped(found, now)
         if write and (line.state is not found or rule.beyond(found, now)):
