@@ -105,7 +105,7 @@ local function settle(ask, l)
   if ask.id ~= '' and (takes_place or l.count > 0) then settle_place(ask, l, takes_place) end
   write_lanes(l)
   local ttl = life(l, ask.now, ask.slack)
-  if l.units > 0 then
+  if l.units > 0 or l.ticket then -- somebody waits, or the last one has just left
     local line_ttl = lifetime(l)
     ttl = line_ttl > 0 and math.max(ttl, line_ttl) or 0
     if takes_place or line_ttl > 0 and redis.call('PTTL', l.line) < line_ttl then expire(l, line_ttl) end
