@@ -188,8 +188,9 @@ local function rank_of(l, place, id, name)
   return math.max(rank, 0)
 end
 
--- the units of those ahead (exact as far as LOOK reaches, then by the mean), and the most that one of them costs
-local function units_ahead(l, rank, place, id)
+-- the units of those ahead (exact as far as LOOK reaches, then by the mean), and the most that one of them costs; one
+-- whose release has taken a second already is not waited for
+local function units_ahead(l, rank, place, id, now)
   if rank == 0 then return 0, 0 end
   if l.units == l.count then return rank, 1 end -- each costs one
   local late, sum, most, seen = {}, 0, 0, 0
@@ -199,6 +200,7 @@ local function units_ahead(l, rank, place, id)
     if seen < math.min(rank, LOOK) and not late[one.id] and (not order or one.order < order) then
       local t = ticket_at(l, one.id)
       local cost = t and t.cost or 1
+      if t and t.parked and t.let_go_at > 0 and math.abs(now - t.let_go_at) > LATE_US then cost = 0 end
       sum, most, seen = sum + cost, math.max(most, cost), seen + 1
     end
   end

@@ -23,7 +23,7 @@ local function find_place(ask, l)
   if l.ticket then l.seen = l.ticket.place end
   local place, lane = l.seen > 0 and l.seen or nil, l.ticket and l.ticket.lane
   l.rank = rank_of(l, place, ask.id, lane)
-  l.before, l.most = units_ahead(l, l.rank, place, lane and ask.id)
+  l.before, l.most = units_ahead(l, l.rank, place, lane and ask.id, ask.now)
 end
 
 -- read the limit at KEYS[k + 1 ...], ARGV[a + 1 ...]: its state, and where this task stands

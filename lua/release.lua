@@ -15,6 +15,7 @@
 -- (SHORT_US covers the pace of the releasers), and twice as long more as one has been on its way.
 local SHORT_US, HELD_US, CHUNK, MOST_SEEN = 50000, 3000000, 50, 1000
 local FULL_US = 100000                       -- a lane with enough under way is looked at again
+local OTHERS_US = 2000000                    -- so often, or after an eighth of the wait, it looks whether others are still ahead
 local PROBE_US, PROBE_MOST_US = 2000000, 60000000
 local RECOUNT_US = 60000000                  -- a line whose lanes say that nothing of ours is parked, to be sure
 local now, slack = clock(ARGV[1])
@@ -41,27 +42,36 @@ end
 
 local function early_us() return math.min(lead, SHORT_US + 2 * under_way) end
 
--- units before a place that lie in lanes of other brokers
+-- units before a place that lie in lanes of other brokers, of those that are waited for
 local function foreign_ahead(place)
   local sum = 0
   for name, lane in pairs(l.by_lane) do
     if not lane.ours and lane.gone < NOBODY then
       local from = '[' .. name .. ':' .. (lane.gone > 0 and sortable(lane.gone) or '')
-      sum = sum + redis.call('ZLEXCOUNT', l.line, from, '(' .. name .. ':' .. sortable(place))
+      local number = redis.call('ZLEXCOUNT', l.line, from, '(' .. name .. ':' .. sortable(place))
+      for _, one in ipairs(l.late) do
+        if one.t.lane == name and one.t.place >= lane.gone and one.t.place < place then number = number - 1 end
+      end
+      local mean = 1
+      if number > 0 and l.units ~= l.count then
+        mean = lane.units / redis.call('ZLEXCOUNT', l.line, '[' .. name .. ':', '(' .. name .. ';')
+      end
+      sum = sum + math.max(number, 0) * mean
     end
   end
-  return l.units == l.count and sum or sum * l.units / math.max(l.count, 1)
+  return sum
 end
 
--- when the turn of a task comes, microseconds from now
+-- when the turn of a task comes, microseconds from now; and of the units ahead those of other brokers
 local function turn_of(u, t)
   -- A state beyond what the rule allows: the limit was raised, or this message's rule is older than the
   -- state. Acquire knows the rule and keeps the clamp, so the first in line is offered to it; else the
   -- turn would move away with the clock.
-  if u.beyond and out == 0 and u.pause == 0 then return 0 end
-  local before = ahead + foreign_ahead(t.place)
+  if u.beyond and out == 0 and u.pause == 0 then return 0, 0 end
+  local others = foreign_ahead(t.place)
+  local before = ahead + others
   local turn = u.algorithm.wait(u, u.r, now, t.cost, before)
-  return u.pause > 0 and math.max(turn, u.pause + u.algorithm.pace(u.r, before)) or turn
+  return u.pause > 0 and math.max(turn, u.pause + u.algorithm.pace(u.r, before)) or turn, others
 end
 
 -- whether as much of a lane is under way as may be
@@ -118,8 +128,11 @@ local function offer(id, t, lane)
   local u = under(rule)
   count_outs(u)
   if lead >= 0 then
-    local turn = turn_of(u, t)
-    if turn > early_us() then visit = math.min(visit, now + turn - early_us()) return 'done' end
+    local turn, others = turn_of(u, t)
+    local rest = turn - early_us()
+    -- nobody says here when tasks of other brokers leave the line before they start
+    if others > 0 then rest = math.min(rest, math.max(OTHERS_US, rest / 8)) end
+    if rest > 0 then visit = math.min(visit, now + rest) return 'done' end
     if is_full(u, t, lane) then visit = math.min(visit, now + FULL_US) return 'lane' end
   end
   if #reply > 3 and (bytes + #message > tonumber(ARGV[6]) or #reply > 3 * most) then
