@@ -15,7 +15,7 @@
 -- (SHORT_US covers the pace of the releasers), and twice as long more as one has been on its way.
 local SHORT_US, HELD_US, CHUNK, MOST_SEEN = 50000, 3000000, 50, 1000
 local FULL_US = 100000                       -- a lane with enough under way is looked at again
-local OTHERS_US = 2000000                    -- so often, or after an eighth of the wait, it looks whether others are still ahead
+local OTHERS_US = 1000000                    -- or a unit's time: so often it looks whether others are still ahead
 local PROBE_US, PROBE_MOST_US = 2000000, 60000000
 local RECOUNT_US = 60000000                  -- a line whose lanes say that nothing of ours is parked, to be sure
 local now, slack = clock(ARGV[1])
@@ -62,6 +62,18 @@ local function foreign_ahead(place)
   return sum
 end
 
+-- Lanes of other brokers are left too, like one of ours in which nobody comes, once the limit has idled for longer than
+-- one of their tasks may be late: their releasers died, or cannot reach their broker.
+local function leave_others(u, t)
+  local _, idle = u.algorithm.look(u, u.r, now, t.cost)
+  if u.pause > 0 or idle < LATE_US + u.algorithm.pace(u.r, t.cost) then return end
+  for _, lane in pairs(l.by_lane) do
+    if not lane.ours and lane.gone < NOBODY and lane.heard_at < now - LATE_US then
+      lane.gone, lane.changed = now, true
+    end
+  end
+end
+
 -- when the turn of a task comes, microseconds from now; and of the units ahead those of other brokers
 local function turn_of(u, t)
   -- A state beyond what the rule allows: the limit was raised, or this message's rule is older than the
@@ -69,6 +81,10 @@ local function turn_of(u, t)
   -- turn would move away with the clock.
   if u.beyond and out == 0 and u.pause == 0 then return 0, 0 end
   local others = foreign_ahead(t.place)
+  if others > 0 then
+    leave_others(u, t)
+    others = foreign_ahead(t.place)
+  end
   local before = ahead + others
   local turn = u.algorithm.wait(u, u.r, now, t.cost, before)
   return u.pause > 0 and math.max(turn, u.pause + u.algorithm.pace(u.r, before)) or turn, others
@@ -131,7 +147,7 @@ local function offer(id, t, lane)
     local turn, others = turn_of(u, t)
     local rest = turn - early_us()
     -- nobody says here when tasks of other brokers leave the line before they start
-    if others > 0 then rest = math.min(rest, math.max(OTHERS_US, rest / 8)) end
+    if others > 0 then rest = math.min(rest, math.max(OTHERS_US, u.algorithm.pace(u.r, 1))) end
     if rest > 0 then visit = math.min(visit, now + rest) return 'done' end
     if is_full(u, t, lane) then visit = math.min(visit, now + FULL_US) return 'lane' end
   end

@@ -352,6 +352,10 @@ class Fleet:
             self.limit.algorithm != "gcra"
         ):  # all of a window at once, but for what is too little for the dearest task
             rate, slack = rate - 2, rate + 3
+        if not all(
+            one.read for one in self.queues.values()
+        ):  # their tasks are waited for once, when their turn comes
+            slack += rate * PATIENCE_US / 1e6
         owed = 0.85 * rate * (self.clock.now - since) / 1e6 - slack
         assert spent >= owed, f"{spent} of {owed:.0f} units since {since}"
 

@@ -65,11 +65,16 @@ def test_whatever_happens(valkey: Server, algorithm: str, history: list[tuple[An
         [("send", "dear", 40), ("send", "cheap", 20), ("read", "dear", False), ("run", 20)],
         [("send", "cheap", 37), ("send", "far", 13), ("run", 8)],
         [("pause", 4), ("send", "cheap", 1), ("claim", "a", "after"), ("run", 6)],
+        [
+            *[("send", "far", 21), ("run", 3), ("serve", "b", False), ("run", 8)],
+            *[("send", "cheap", 30), ("run", 3)],
+        ],
     ],
     ids=[
         "dear tasks of a dead queue",
         "another broker's lane behind",
         "started before it was confirmed",
+        "another broker's releasers died",
     ],
 )
 def test_once_it_went_wrong(
