@@ -61,7 +61,7 @@ def test_off_admits_all() -> None:
 
 
 def test_recorded_tells_what_was_asked(limits_recorded: testing.Limits) -> None:
-    RateLimiter(NOWHERE).acquire([(LIMIT, "x"), RateLimit("other", 5)])
+    RateLimiter(NOWHERE).acquire([(LIMIT, "x"), RateLimit("other", 5, 1)])
     assert limits_recorded.asked == [
         testing.Asked("api", "x", 1, True),
         testing.Asked("other", "", 1, True),

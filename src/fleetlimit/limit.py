@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from fleetlimit.algorithms.base import Algorithm
@@ -15,6 +16,10 @@ __all__ = ["ALGORITHMS", "POLICIES", "RateLimit", "checked_policy", "checked_pro
 
 #: What may happen while the store is away.
 POLICIES = ("share", "wait", "open", "raise")
+
+#: Celery's form of a rate, and how many seconds its letters stand for.
+_RATE = re.compile(r"(\d{1,15})/([smhd])", re.ASCII)
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.\-/]{0,126}[A-Za-z0-9])?")
 
@@ -27,7 +32,7 @@ class RateLimit:
 
     :param name: identity of the limit; letters, digits and `_ . - /`, at most 128.
     :param limit: units per period, a whole number from 1.
-    :param per: the period, in seconds or as a `timedelta`; a microsecond at least.
+    :param per: the period, in seconds or as a `timedelta`; a microsecond at least. It has no default.
     :param algorithm: how it counts: `"gcra"` (default), `"token_bucket"`, `"leaky_bucket"`,
         `"fixed_window"`, `"sliding_log"` or `"sliding_counter"`; docs/algorithms.md says when to pick which.
     :param burst: units that may start at the same instant, at most `limit`. For `gcra`, where 1 (default)
@@ -47,7 +52,7 @@ class RateLimit:
 
     name: str
     limit: int
-    per: float = field(default=1.0)
+    per: float
     burst: int = 1
     margin: float = 0.01
     on_outage: str | None = None
@@ -60,7 +65,7 @@ class RateLimit:
         self,
         name: str,
         limit: int,
-        per: float | timedelta = 1.0,
+        per: float | timedelta | None = None,  # required: left out, it is named as any wrong value
         *,
         burst: int | None = None,
         margin: float = 0.01,
@@ -71,7 +76,7 @@ class RateLimit:
     ) -> None:
         put = object.__setattr__  # frozen: the only place that writes
         put(self, "name", _checked_name(name))
-        put(self, "limit", _whole("limit", limit))
+        put(self, "limit", _units(name, limit))
         put(self, "per", _seconds(per))
         put(self, "algorithm", _checked_algorithm(algorithm))
         put(self, "burst", self._checked_burst(burst))
@@ -80,6 +85,22 @@ class RateLimit:
         put(self, "offset", self._checked_offset(offset))
         put(self, "tz", self._checked_zone(tz))
         put(self, "_rule", rule_of(self))
+
+    @classmethod
+    def parse(cls, rate: str, *, name: str, **options: Any) -> RateLimit:
+        """A limit from Celery's form of a rate: `RateLimit.parse("100/m", name="partner-api")`.
+
+        :param rate: a whole number, a slash, and `s`, `m`, `h` or `d` (a day).
+        :param options: all other arguments of a `RateLimit`.
+        :raises ConfigurationError: naming the argument and the value.
+        """
+        found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
+        if not found:
+            raise ConfigurationError(
+                f"rate={_short(rate)}: must be a whole number, a slash and one of s, m, h and d, "
+                "such as '100/m' for 100 in 60 seconds"
+            )
+        return cls(name, int(found[1]), _UNITS[found[2]], **options)
 
     @property
     def rule(self) -> Algorithm:
@@ -191,7 +212,20 @@ def _whole(argument: str, value: object) -> int:
     return value
 
 
+def _units(name: object, limit: object) -> int:
+    if isinstance(limit, str) and (found := _RATE.fullmatch(limit)):
+        raise ConfigurationError(
+            f"limit={limit!r}: this is Celery's form of a rate. Write limit={found[1]}, "
+            f"per={_UNITS[found[2]]}, or RateLimit.parse({limit!r}, name={name!r})"
+        )
+    return _whole("limit", limit)
+
+
 def _seconds(per: object) -> float:
+    if per is None:
+        raise ConfigurationError(
+            "per=None: say the period, in seconds (60) or as a timedelta; it has no default"
+        )
     if isinstance(per, timedelta):
         per = per.total_seconds()
     number = isinstance(per, (int, float)) and not isinstance(per, bool)

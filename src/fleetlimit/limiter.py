@@ -252,7 +252,7 @@ def redis_store(store: Store) -> RedisStore | None:
 
 def _check_name(name: str) -> None:
     """:raises ConfigurationError: for what can be no limit's name."""
-    RateLimit(name, 1)
+    RateLimit(name, 1, 1)
 
 
 def _encoded(key: Key) -> str:

@@ -108,7 +108,7 @@ def test_worker_without_redis_does_not_start(tmp_path: Any) -> None:
         "from celery import Celery\n"
         "from fleetlimit import rate_limited\n"
         "app = Celery(broker='memory://')\n"
-        "@app.task\n@rate_limited('api', 5)\ndef f(): ...\n"
+        "@app.task\n@rate_limited('api', 5, per=1)\ndef f(): ...\n"
     )
     log = tmp_path / "log"
     command = [sys.executable, "-m", "celery", "-A", "unlimited", "worker", "-P", "solo"]

@@ -313,7 +313,7 @@ def test_unknown_policies_are_refused(policy: object) -> None:
         RateLimiter("redis://127.0.0.1:1/0", on_outage=policy)  # type: ignore[arg-type]
     if policy is not None:
         with pytest.raises(ConfigurationError, match="on_outage="):
-            RateLimit("x", 1, on_outage=policy)  # type: ignore[arg-type]
+            RateLimit("x", 1, 1, on_outage=policy)  # type: ignore[arg-type]
 
 
 def test_no_share_is_taken_beyond_the_return(between: Proxy) -> None:

@@ -20,6 +20,7 @@ from fleetlimit import standin
 from fleetlimit.celery.binding import Binding
 from fleetlimit.celery.config import LARGEST_PARKED, Settings, broker_of, limiter_of, settings_of
 from fleetlimit.celery.message import Message, copy_of, expires_in_us, restore, seen_us
+from fleetlimit.celery.origin import origin_of
 from fleetlimit.celery.punctual import Punctuality
 from fleetlimit.celery.releaser import ring, running
 from fleetlimit.celery.requeue import cannot_wait_in_queue, put_back, quit_delivery, show_pending
@@ -91,14 +92,14 @@ def limits_of(task: Any) -> tuple[Binding, ...]:
         listed = (listed,)
     if not isinstance(listed, (list, tuple)):
         return tuple(mark.bindings) if mark else ()  # a task's own `limits`, which are not ours
-    return (*map(_as_binding, listed), *(mark.bindings if mark else ()))
+    return (*(_as_binding(one, task) for one in listed), *(mark.bindings if mark else ()))
 
 
-def _as_binding(one: Any) -> Binding:
+def _as_binding(one: Any, task: Any) -> Binding:
     if isinstance(one, Binding):
         return one
     if isinstance(one, RateLimit):
-        return Binding(one, None, 1, "limits")
+        return Binding(one, None, 1, origin_of(task))
     raise ConfigurationError(f"limits: {one!r:.80} must be rate_limited(...) or a RateLimit")
 
 

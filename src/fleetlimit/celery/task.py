@@ -12,6 +12,9 @@ from celery.app.task import Task
 
 from fleetlimit.celery.binding import Binding
 from fleetlimit.celery.gate import enter, limits_of, mark_of, plan
+from fleetlimit.celery.origin import described, naming
+from fleetlimit.errors import ConfigurationError
+from fleetlimit.limit import RateLimit
 
 __all__ = ["RateLimitedTask", "bind_shared", "gated", "install", "install_all"]
 
@@ -29,8 +32,16 @@ class RateLimitedTask(Task):  # type: ignore[misc]  # Celery has no type hints
 
     @classmethod
     def on_bound(cls, app: Any) -> None:
-        """Check the templates of `limits` against the task's own arguments."""
-        check(cls)
+        """Check `limits`, and its templates against the task's own arguments.
+
+        :raises ConfigurationError: naming the task, its place and what is wrong.
+        """
+        with naming(described(cls)):
+            if not isinstance(cls.limits, (list, tuple, Binding, RateLimit)):
+                raise ConfigurationError(
+                    f"limits={cls.limits!r:.80}: must be a list of rate_limited(...) or RateLimit"
+                )
+            check(cls)
         super().on_bound(app)
 
     def before_start(self, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -70,7 +81,8 @@ def install(task: Any) -> bool:
     """Put the check in front of a limited task, once. True if the task is limited."""
     if not limits_of(task):
         return False
-    check(task)
+    with naming(described(task)):
+        check(task)
     plan(task)
     if mark := mark_of(task.run):
         mark.owned = True
