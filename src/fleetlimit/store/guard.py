@@ -142,8 +142,8 @@ class Guard:
     def override(self, name: str) -> Override:
         return self.inner.override(name)
 
-    def set_override(self, name: str, override: Override) -> None:
-        self.inner.set_override(name, override)
+    def change_override(self, name: str, **change: Any) -> tuple[Override, int]:
+        return self.inner.change_override(name, **change)
 
     def now_us(self) -> int:
         return self.inner.now_us()

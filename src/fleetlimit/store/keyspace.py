@@ -12,6 +12,7 @@ from functools import lru_cache
 __all__ = [
     "BACK",
     "BROKERS",
+    "LIMITS",
     "PROCESSES",
     "encoded_keys",
     "line_keys",
@@ -26,6 +27,8 @@ __all__ = [
 BROKERS = "fleetlimit:brokers"
 #: Which workers share the limits, and how many processes each has.
 PROCESSES = "fleetlimit:processes"
+#: The limits that workers and programs have announced.
+LIMITS = "fleetlimit:limits"
 #: When all processes ask again after an outage, microseconds.
 BACK = "fleetlimit:back"
 
