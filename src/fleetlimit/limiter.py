@@ -59,7 +59,7 @@ class RateLimiter:
 
     :param source: a Redis URL, a redis-py client, or a store; None reads `FLEETLIMIT_URL`.
         For a Celery app see `from_app`.
-    :param on_outage: what limits that do not say it themselves do while Redis is away: `"raise"`
+    :param on_outage: what limits that do not say it themselves do while Redis is away: `"raise"`, the default
         (`StoreUnavailable`), `"share"` (this process decides from memory, at limit / `processes`),
         `"wait"` (denied, for 5 to 15 s) or `"open"` (admitted).
     :param processes: how many processes share the limits; needed for `"share"`. A number, or a
@@ -68,14 +68,15 @@ class RateLimiter:
     :param client_time: use this host's clock in place of Redis's, for a managed service that refuses
         `TIME` in scripts. All hosts' clocks must then agree: what they differ is added to what the
         limit's `margin` must hold.
-    :raises ConfigurationError: when there is no usable source.
+    :raises ConfigurationError: when there is no usable source; and for any of the other arguments beside a
+        store that is not Redis: what happens while it is away, and its clock, are its own matter.
     """
 
     def __init__(
         self,
         source: Any = None,
         *,
-        on_outage: str = "raise",
+        on_outage: str | None = None,
         processes: int | Callable[[], int | None] | None = None,
         on_change: Callable[[bool, BaseException | None], None] | None = None,
         client_time: bool = False,
@@ -87,7 +88,15 @@ class RateLimiter:
             source = os.environ.get("FLEETLIMIT_URL")
             if not source:
                 raise ConfigurationError("source=None, and FLEETLIMIT_URL is not set")
-        if hasattr(source, "give_back") and not isinstance(source, RedisStore):
+        if on_outage is not None:
+            checked_policy(on_outage)
+        if is_custom(source):
+            _refuse(
+                on_outage=None if on_outage == "raise" else on_outage,
+                processes=processes,
+                on_change=on_change,
+                client_time=client_time or None,
+            )
             self._store: Store = source
             return
         known = processes if callable(processes) else lambda: processes
@@ -95,7 +104,7 @@ class RateLimiter:
             checked_processes("processes", processes)
         self._store = Guard(
             source if isinstance(source, RedisStore) else _redis_store(source, client_time),
-            checked_policy(on_outage),
+            on_outage or "raise",
             known,
             on_change or (lambda away, cause: None),
         )
@@ -263,6 +272,20 @@ class RateLimiter:
     def close(self) -> None:
         """Close the connections; the limiter may be used again."""
         self.store.close()
+
+
+def is_custom(source: Any) -> bool:
+    """Whether it is a store, and one that is not Redis."""
+    return hasattr(source, "give_back") and not isinstance(source, RedisStore)
+
+
+def _refuse(**arguments: Any) -> None:
+    """:raises ConfigurationError: for what was said and would do nothing."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ConfigurationError(
+                f"{name}={value!r}: has no effect with a store that is not Redis, which is asked as it is"
+            )
 
 
 def _redis_store(source: Any, client_time: bool) -> RedisStore:

@@ -21,7 +21,7 @@ from fleetlimit.celery.message import due, line_of
 from fleetlimit.celery.presence import Presence, local_time
 from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.signals import send_events
-from fleetlimit.celery.task import install_all
+from fleetlimit.celery.task import install_all, limits_in_use
 from fleetlimit.errors import FleetlimitError
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.redis import RedisStore
@@ -108,7 +108,7 @@ def _presence(store: RedisStore, worker: Any) -> Presence:
         now = worker.pool.num_processes if started else 0
         return int(max(worker.max_concurrency or worker.concurrency, now))
 
-    found = Presence(store, processes)
+    found = Presence(store, processes, lambda: limits_in_use(worker.app))
     try:
         found.beat()
     except FleetlimitError as error:

@@ -16,7 +16,7 @@ from fleetlimit.celery.origin import described, naming
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import RateLimit
 
-__all__ = ["RateLimitedTask", "bind_shared", "gated", "install", "install_all"]
+__all__ = ["RateLimitedTask", "bind_shared", "gated", "install", "install_all", "limits_in_use"]
 
 
 class RateLimitedTask(Task):  # type: ignore[misc]  # Celery has no type hints
@@ -112,3 +112,9 @@ def install_all(app: Any) -> list[Any]:
         if getattr(run, "__func__", run) is function and binding not in limits_of(task):
             task.limits = (*getattr(task, "limits", ()), binding)
     return [task for task in list(app._tasks.values()) if install(task)]
+
+
+def limits_in_use(app: Any) -> dict[str, str]:
+    """The limits of all tasks of an app: names, each with its algorithm."""
+    limits = [one.limit for task in list(app._tasks.values()) for one in limits_of(task)]
+    return {limit.name: limit.algorithm for limit in limits}
