@@ -12,7 +12,14 @@ from fleetlimit.algorithms.base import Algorithm
 from fleetlimit.algorithms.choose import ALGORITHMS, BURSTY, rule_of
 from fleetlimit.errors import ConfigurationError, CostError
 
-__all__ = ["ALGORITHMS", "POLICIES", "RateLimit", "checked_policy", "checked_processes"]
+__all__ = [
+    "ALGORITHMS",
+    "POLICIES",
+    "RateLimit",
+    "checked_policy",
+    "checked_processes",
+    "rules_of",
+]
 
 #: What may happen while the store is away.
 POLICIES = ("share", "wait", "open", "raise")
@@ -172,6 +179,40 @@ class RateLimit:
             return ZoneInfo(tz).key
         except (TypeError, ValueError, OSError, LookupError) as error:
             raise ConfigurationError(f"tz={_short(tz)}: no such time zone here: {error}") from error
+
+
+#: What each algorithm takes beside limit, period and margin.
+_PARTS = {
+    "gcra": {"burst"},
+    "fixed_window": {"offset", "tz"},
+    "sliding_log": set[str](),
+    "sliding_counter": {"offset"},
+}
+
+
+def rules_of(name: str, own: str | None, given: dict[str, Any]) -> tuple[Algorithm, ...]:
+    """The numbers as the algorithm that was given counts them. Without one, as each of them does: the
+    limit is asked for by its own.
+
+    :raises ConfigurationError: for what the given algorithm, or the limit's `own`, cannot take.
+    """
+    if "algorithm" in given:
+        return (RateLimit(name, **given).rule,)
+    if own:
+        RateLimit(name, **given, algorithm=own)
+    found = []
+    for algorithm, parts in _PARTS.items():
+        numbers = {
+            part: value
+            for part, value in given.items()
+            if part in parts or part in ("limit", "per", "margin")
+        }
+        try:
+            found.append(RateLimit(name, **numbers, algorithm=algorithm).rule)
+        except ConfigurationError:
+            if algorithm == "gcra" and not own:
+                raise
+    return tuple(found)
 
 
 def checked_policy(policy: object) -> str:

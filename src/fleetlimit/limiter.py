@@ -11,10 +11,9 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from fleetlimit import standin
-from fleetlimit.algorithms.base import Algorithm
 from fleetlimit.errors import ConfigurationError, FleetlimitError, RateLimited
 from fleetlimit.keys import encode
-from fleetlimit.limit import RateLimit, checked_policy, checked_processes
+from fleetlimit.limit import RateLimit, checked_policy, checked_processes, rules_of
 from fleetlimit.store.base import Outcome, Spend, Store
 from fleetlimit.store.guard import Guard, Health
 from fleetlimit.store.names import Noted, algorithm_in_use, announce, check_known
@@ -190,7 +189,7 @@ class RateLimiter:
             listed = ", ".join(f"{part}={value!r}" for part, value in given.items())
             raise ConfigurationError(f"{listed} without limit: say how many units per period, too")
         own = self._known(name, force)
-        self._change(name, rules=_rules(name, own, given) if given else ())
+        self._change(name, rules=rules_of(name, own, given) if given else ())
 
     def pause(self, name: str, seconds: float, *, force: bool = False) -> float:
         """Close a limit, for all keys: nothing starts and nothing is let go until then. A pause that
@@ -293,40 +292,6 @@ def _redis_store(source: Any, client_time: bool) -> RedisStore:
         return RedisStore(source)
     logger.warning("rate limits use this host's clock: keep all hosts' clocks together (NTP)")
     return RedisStore(source, clock=lambda: time.time_ns() // 1000)
-
-
-#: What each algorithm takes beside limit, period and margin.
-_PARTS = {
-    "gcra": {"burst"},
-    "fixed_window": {"offset", "tz"},
-    "sliding_log": set[str](),
-    "sliding_counter": {"offset"},
-}
-
-
-def _rules(name: str, own: str | None, given: dict[str, Any]) -> tuple[Algorithm, ...]:
-    """The numbers as the algorithm that was given counts them. Without one, as each of them does: the
-    limit is asked for by its own.
-
-    :raises ConfigurationError: for what the given algorithm, or the limit's `own`, cannot take.
-    """
-    if "algorithm" in given:
-        return (RateLimit(name, **given).rule,)
-    if own:
-        RateLimit(name, **given, algorithm=own)
-    found = []
-    for algorithm, parts in _PARTS.items():
-        numbers = {
-            part: value
-            for part, value in given.items()
-            if part in parts or part in ("limit", "per", "margin")
-        }
-        try:
-            found.append(RateLimit(name, **numbers, algorithm=algorithm).rule)
-        except ConfigurationError:
-            if algorithm == "gcra" and not own:
-                raise
-    return tuple(found)
 
 
 def redis_store(store: Store) -> RedisStore | None:
