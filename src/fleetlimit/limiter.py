@@ -39,7 +39,10 @@ class Decision:
     retry_after: float
     #: Units that may start right now after this decision, the least over all limits asked.
     remaining: int
-    #: Seconds until the bucket is full again, the most over all limits asked.
+    #: Seconds until `remaining` is as large as it can be again, if nothing more is spent; never less than
+    #: `retry_after`, and the most over all limits asked. `X-RateLimit-Reset` says the same (docs/algorithms.md
+    #: has it for each algorithm): until the bucket is full, the window ends, the newest start of the log
+    #: has run out, or the next window of the counter ends.
     reset_after: float
     #: Tasks waiting in line, the most over all limits asked.
     waiting: int = 0
@@ -348,6 +351,7 @@ def _decision(outcome: Outcome) -> Decision:
         retry_after=outcome.wait_us / 1_000_000,
         # Decided without the store there are no readings.
         remaining=min((one.remaining for one in outcome.readings), default=0),
-        reset_after=max((one.reset_us for one in outcome.readings), default=0) / 1_000_000,
+        reset_after=max(outcome.wait_us, *(one.reset_us for one in outcome.readings), 0)
+        / 1_000_000,
         waiting=max((one.waiting for one in outcome.readings), default=0),
     )
