@@ -15,6 +15,7 @@ from celery.utils.log import get_logger
 from kombu.utils.imports import symbol_by_name
 
 from fleetlimit.celery.advice import advice
+from fleetlimit.celery.checks import check_tasks, task_advice
 from fleetlimit.celery.config import limiter_of, room_of, settings_of
 from fleetlimit.celery.gate import warm
 from fleetlimit.celery.message import due, line_of
@@ -55,20 +56,22 @@ def _after_finalize(sender: Any, **_: Any) -> None:
 class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no type hints
     """Prepares every kind of worker before its pool starts, and runs its releaser after.
 
-    :raises ConfigurationError: when there are limited tasks and no Redis, or a setting is wrong.
+    :raises ConfigurationError: when there are limited tasks and no Redis, a setting is wrong, or a task
+        cannot be held to what it says (`check_tasks`).
     """
 
     label = "fleetlimit"
     requires = ("celery.worker.components:Pool",)  # a thread that runs when a pool forks is trouble
 
     def create(self, worker: Any) -> _Threads | None:
-        limited = install_all(worker.app)
+        app = worker.app
+        limited = install_all(app)
+        check_tasks(app, worker.pool_cls)
         if not limited:
             return None
-        app = worker.app
         threads: list[Any] = []
         settings = settings_of(app)
-        for line in advice(app, settings):
+        for line in (*advice(app, settings), *task_advice(app, limited)):
             logger.warning("fleetlimit: %s", line)
         if store := redis_store(limiter_of(app).store):
             threads.append(_presence(store, worker))

@@ -16,13 +16,22 @@ from fleetlimit.celery.origin import described, naming
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import RateLimit
 
-__all__ = ["RateLimitedTask", "bind_shared", "gated", "install", "install_all", "limits_in_use"]
+__all__ = [
+    "RateLimitedTask",
+    "bind_shared",
+    "gated",
+    "install",
+    "install_all",
+    "limits_in_use",
+    "require_limits",
+]
 
 
 class RateLimitedTask(Task):  # type: ignore[misc]  # Celery has no type hints
     """A task base class for `base=` or the app's `task_cls=`.
 
-    `limits` lists what the task is held to, as `rate_limited(...)` objects or `RateLimit`s:
+    `limits` lists what the task is held to, as `rate_limited(...)` objects or `RateLimit`s. A task with this
+    `base=` and no limits is an error when its worker starts; one that has it as the app's `task_cls` is free.
 
         @app.task(base=RateLimitedTask, limits=[rate_limited("partner-api", 100, per=60)])
         def charge(order_id): ...
@@ -45,7 +54,12 @@ class RateLimitedTask(Task):  # type: ignore[misc]  # Celery has no type hints
         super().on_bound(app)
 
     def before_start(self, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Ask for this run's units; a denied delivery ends here, put back into its queue."""
+        """Ask for this run's units; a denied delivery ends here, put back into its queue.
+
+        :raises ConfigurationError: for a task without limits that was registered after its worker started.
+        """
+        if not self.limits:
+            require_limits(self)
         enter(self)
         super().before_start(task_id, args, kwargs)
 
@@ -90,6 +104,17 @@ def install(task: Any) -> bool:
         # `before_start` is looked up on the class, which may be the user's own and shared.
         task.__class__ = gated(type(task))
     return True
+
+
+def require_limits(task: Any) -> None:
+    """:raises ConfigurationError: for a task whose `base=` is that of limited tasks, and that has no limit."""
+    if not isinstance(task, RateLimitedTask) or isinstance(task, task.app.Task):
+        return
+    if not limits_of(task):
+        raise ConfigurationError(
+            f"{described(task)}: base=RateLimitedTask without limits; say for instance "
+            'limits=[rate_limited("partner-api", 100, per=60)], or take another base'
+        )
 
 
 #: Limits above a `@shared_task`: the function, the task's given name, the limit.
