@@ -79,3 +79,13 @@ def test_nothing_is_left_behind() -> None:
         limiter.acquire(LIMIT)
     with pytest.raises(ConfigurationError):
         RateLimiter()
+
+
+def test_what_a_program_says_of_its_redis_is_checked_and_not_needed(
+    limits_in_memory: testing.Limits,
+) -> None:
+    limiter = RateLimiter(on_outage="share", processes=4, client_time=True)
+    assert [bool(limiter.acquire(LIMIT)) for _ in range(2)] == [True, False]
+    limiter.pause("never-heard-of", 5)  # names are known in Redis only
+    with pytest.raises(ConfigurationError, match="on_outage='nonsense'"):
+        RateLimiter(on_outage="nonsense")

@@ -70,8 +70,8 @@ class RateLimiter:
     :param client_time: use this host's clock in place of Redis's, for a managed service that refuses
         `TIME` in scripts. All hosts' clocks must then agree: what they differ is added to what the
         limit's `margin` must hold.
-    :raises ConfigurationError: when there is no usable source; and for any of the other arguments beside a
-        store that is not Redis: what happens while it is away, and its clock, are its own matter.
+    :raises ConfigurationError: when there is no usable source; and for what is said beside a ready store and
+        would do nothing: `client_time`, and if it is not a `RedisStore` all that concerns outages.
     """
 
     def __init__(
@@ -84,29 +84,27 @@ class RateLimiter:
         client_time: bool = False,
     ) -> None:
         self._noted = Noted()
+        policy = "raise" if on_outage is None else checked_policy(on_outage)
+        if not callable(processes):
+            checked_processes("processes", processes)
         if source is None and standin.current:
-            source = standin.current.store
+            self._store: Store = standin.current.store
+            return
         if source is None:
             source = os.environ.get("FLEETLIMIT_URL")
             if not source:
                 raise ConfigurationError("source=None, and FLEETLIMIT_URL is not set")
-        if on_outage is not None:
-            checked_policy(on_outage)
+        if hasattr(source, "give_back"):
+            _refuse(source, client_time=client_time or None)
         if is_custom(source):
-            _refuse(
-                on_outage=None if on_outage == "raise" else on_outage,
-                processes=processes,
-                on_change=on_change,
-                client_time=client_time or None,
-            )
-            self._store: Store = source
+            said = None if policy == "raise" else policy
+            _refuse(source, on_outage=said, processes=processes, on_change=on_change)
+            self._store = source
             return
         known = processes if callable(processes) else lambda: processes
-        if not callable(processes):
-            checked_processes("processes", processes)
         self._store = Guard(
             source if isinstance(source, RedisStore) else _redis_store(source, client_time),
-            on_outage or "raise",
+            policy,
             known,
             on_change or (lambda away, cause: None),
         )
@@ -281,12 +279,12 @@ def is_custom(source: Any) -> bool:
     return hasattr(source, "give_back") and not isinstance(source, RedisStore)
 
 
-def _refuse(**arguments: Any) -> None:
+def _refuse(store: Any, **arguments: Any) -> None:
     """:raises ConfigurationError: for what was said and would do nothing."""
     for name, value in arguments.items():
         if value is not None:
             raise ConfigurationError(
-                f"{name}={value!r}: has no effect with a store that is not Redis, which is asked as it is"
+                f"{name}={value!r}: has no effect on a ready {type(store).__name__}, which is asked as it is"
             )
 
 

@@ -11,6 +11,7 @@ from fleetlimit import ConfigurationError, RateLimiter
 from fleetlimit.celery.config import _source, settings_of
 from fleetlimit.demo.processes import spawn, until
 from fleetlimit.store.memory import MemoryStore
+from fleetlimit.store.redis import RedisStore
 
 
 def made(**conf: Any) -> Celery:
@@ -192,6 +193,8 @@ def test_a_store_of_ones_own_has_no_policy() -> None:
             RateLimiter(Custom(), **said)  # type: ignore[arg-type]
         ((name, value),) = said.items()
         assert f"{name}={value!r}" in str(caught.value)
+    with pytest.raises(ConfigurationError, match="client_time=True"):
+        RateLimiter(RedisStore("redis://127.0.0.1:1"), client_time=True)
     for source in (Custom(), "redis://127.0.0.1:1"):
         with pytest.raises(ConfigurationError, match="on_outage='nonsense'"):
             RateLimiter(source, on_outage="nonsense")
