@@ -13,6 +13,7 @@ from fleetlimit.errors import (
     RateLimited,
     StateError,
     StoreUnavailable,
+    UnknownLimitError,
 )
 from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import Decision, RateLimiter
@@ -33,6 +34,7 @@ __all__ = [
     "RateLimiter",
     "StateError",
     "StoreUnavailable",
+    "UnknownLimitError",
     "limits_outage",
     "rate_limited",
     "task_throttled",

@@ -10,6 +10,8 @@ from celery import Celery
 from fleetlimit import ConfigurationError, RateLimiter
 from fleetlimit.celery.config import _source, settings_of
 from fleetlimit.demo.processes import spawn, until
+from fleetlimit.store.memory import MemoryStore
+from fleetlimit.store.redis import RedisStore
 
 
 def made(**conf: Any) -> Celery:
@@ -108,7 +110,7 @@ def test_worker_without_redis_does_not_start(tmp_path: Any) -> None:
         "from celery import Celery\n"
         "from fleetlimit import rate_limited\n"
         "app = Celery(broker='memory://')\n"
-        "@app.task\n@rate_limited('api', 5)\ndef f(): ...\n"
+        "@app.task\n@rate_limited('api', 5, per=1)\ndef f(): ...\n"
     )
     log = tmp_path / "log"
     command = [sys.executable, "-m", "celery", "-A", "unlimited", "worker", "-P", "solo"]
@@ -116,3 +118,92 @@ def test_worker_without_redis_does_not_start(tmp_path: Any) -> None:
     until(lambda: process.poll() is not None, "the worker gives up", 30)
     assert process.returncode != 0
     assert "no Redis for the rate limits. Looked at: app.conf.fleetlimit_url" in log.read_text()
+
+
+def configured(source: Any, namespace: str | None = None) -> Celery:
+    app = Celery("config", set_as_current=False)
+    app.config_from_object(source, namespace=namespace)
+    return app
+
+
+class DjangoSettings:
+    """As `django.conf:settings`: upper case, with much in it that is not Celery's."""
+
+    DEBUG = True
+    FLEETLIMIT_URL = "redis://theirs"  # a setting of the project's own
+    MY_FLEETLIMIT_THING = 1
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "right"),
+    [
+        ("fleetlimit_on_outge", None, "fleetlimit_on_outage"),
+        ("FLEETLIMIT_ON_OUTGE", None, "fleetlimit_on_outage"),
+        ("FLEETLIMIT_ON_OUTAGE", None, "fleetlimit_on_outage"),
+        ("CELERY_FLEETLIMIT_ON_OUTAGE", None, "fleetlimit_on_outage"),
+        ("CELERY_FLEETLIMIT_ON_OUTGE", "CELERY", "CELERY_FLEETLIMIT_ON_OUTAGE"),
+        ("FLEETLIMIT_ON_OUTAGE", "CELERY", "CELERY_FLEETLIMIT_ON_OUTAGE"),
+        ("Celery_Fleetlimit_On_Outage", "CELERY", "CELERY_FLEETLIMIT_ON_OUTAGE"),
+        ("celery_fleetlimit_on_outge", "celery", "celery_fleetlimit_on_outage"),
+        ("fleetlimit_on_outge", "CELERY", "CELERY_FLEETLIMIT_ON_OUTAGE"),
+        ("TASKS_FLEETLIMIT_ON_OUTGE", "TASKS_", "TASKS_FLEETLIMIT_ON_OUTAGE"),
+    ],
+)
+def test_a_misspelt_setting_in_any_spelling(name: str, namespace: str | None, right: str) -> None:
+    source = type("Settings", (DjangoSettings,) if namespace else (), {name: "open"})
+    with pytest.raises(ConfigurationError) as caught:
+        settings_of(configured(source, namespace))
+    assert name in str(caught.value)
+    assert right in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace"),
+    [
+        ("fleetlimit_on_outage", None),
+        ("CELERY_FLEETLIMIT_ON_OUTAGE", "CELERY"),
+        ("fleetlimit_on_outage", "CELERY"),
+        ("celery_fleetlimit_on_outage", "celery"),
+        ("TASKS_FLEETLIMIT_ON_OUTAGE", "TASKS_"),
+    ],
+)
+def test_a_setting_in_any_spelling(name: str, namespace: str | None) -> None:
+    source = type("Settings", (DjangoSettings,) if namespace else (), {name: "open"})
+    assert settings_of(configured(source, namespace)).on_outage == "open"
+    value = type("Settings", (), {name: "nonsense"})
+    with pytest.raises(ConfigurationError, match="on_outage='nonsense'"):
+        settings_of(configured(value, namespace))
+
+
+class Custom(MemoryStore):
+    """A store of the user's own."""
+
+
+def test_a_store_of_ones_own_has_no_policy() -> None:
+    """What is said beside it would be ignored, so it is refused."""
+    RateLimiter(Custom(), on_outage="raise")  # what it does anyway
+    for said in (
+        {"on_outage": "nonsense"},
+        {"on_outage": "open"},
+        {"processes": 4},
+        {"on_change": print},
+        {"client_time": True},
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            RateLimiter(Custom(), **said)  # type: ignore[arg-type]
+        ((name, value),) = said.items()
+        assert f"{name}={value!r}" in str(caught.value)
+    with pytest.raises(ConfigurationError, match="client_time=True"):
+        RateLimiter(RedisStore("redis://127.0.0.1:1"), client_time=True)
+    for source in (Custom(), "redis://127.0.0.1:1"):
+        with pytest.raises(ConfigurationError, match="on_outage='nonsense'"):
+            RateLimiter(source, on_outage="nonsense")
+
+
+def test_a_store_of_ones_own_in_an_app() -> None:
+    store = Custom()
+    assert RateLimiter.from_app(made(fleetlimit_url=store)).store is store
+    for name, value in (("on_outage", "open"), ("processes", 4), ("client_time", True)):
+        app = made(**{"fleetlimit_url": store, f"fleetlimit_{name}": value})
+        with pytest.raises(ConfigurationError, match=f"{name}={value!r}"):
+            RateLimiter.from_app(app)

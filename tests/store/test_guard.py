@@ -242,7 +242,7 @@ def test_who_never_learned_the_number_waits(between: Proxy) -> None:
 
 def test_a_share_follows_the_numbers_that_were_in_force(between: Proxy) -> None:
     one = guard(between, number=1)
-    RateLimiter(one.inner).configure("ten", 1, 3600)
+    RateLimiter(one.inner).configure("ten", 1, 3600, force=True)
     assert one.acquire([Spend(TEN)]).admitted
     between.refuse()
     assert not one.acquire([Spend(TEN)]).admitted
@@ -307,13 +307,12 @@ def test_numbers_of_processes_are_checked(number: object) -> None:
         RateLimiter("redis://127.0.0.1:1/0", processes=number)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("policy", ["", "Share", None, 1])
+@pytest.mark.parametrize("policy", ["", "Share", 1])
 def test_unknown_policies_are_refused(policy: object) -> None:
     with pytest.raises(ConfigurationError, match="on_outage="):
         RateLimiter("redis://127.0.0.1:1/0", on_outage=policy)  # type: ignore[arg-type]
-    if policy is not None:
-        with pytest.raises(ConfigurationError, match="on_outage="):
-            RateLimit("x", 1, on_outage=policy)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="on_outage="):
+        RateLimit("x", 1, 1, on_outage=policy)  # type: ignore[arg-type]
 
 
 def test_no_share_is_taken_beyond_the_return(between: Proxy) -> None:
@@ -332,3 +331,52 @@ def test_no_share_is_taken_beyond_the_return(between: Proxy) -> None:
             denied += 1
             time.sleep(0.01)
     assert denied
+
+
+def test_peek_follows_the_policy_and_spends_nothing(between: Proxy) -> None:
+    one = limiter(between, on_outage="share", processes=1)
+    one.acquire(TEN)
+    between.refuse()
+
+    def limit(policy: str | None) -> RateLimit:
+        return RateLimit(f"peek-{policy}", 1, 3600, on_outage=policy)
+
+    for _ in range(3):  # the first one notices that Redis is away
+        assert one.peek(limit("open"))
+    assert 5 <= one.peek(limit("wait")).retry_after <= 15
+    with pytest.raises(StoreUnavailable):
+        one.peek(limit("raise"))
+    assert one.peek([limit("open"), limit("wait")]).retry_after >= 5
+    with pytest.raises(StoreUnavailable):
+        one.peek([limit("open"), limit("raise")])
+    health = one.health()
+    assert health
+    assert (health.away, health.admitted_alone, health.denied_alone) == (True, 0, 0)
+
+
+def test_peek_tells_what_the_share_would_say(between: Proxy) -> None:
+    one, hundred = limiter(between, on_outage="share", processes=10), RateLimit("hundred", 100, 1)
+    one.acquire(TEN)
+    between.refuse()
+    until(lambda: bool(one.peek(hundred)), "a unit of its share", 5)
+    assert all(one.peek(hundred) for _ in range(20))  # nobody spent it
+    assert one.acquire(hundred)
+    denied = one.peek(hundred)
+    assert not denied
+    assert 0 < denied.retry_after <= 0.11
+    assert not one.acquire(hundred)
+
+
+def test_a_first_peek_notices_the_outage(between: Proxy) -> None:
+    one, slow = limiter(between, on_outage="open"), RateLimit("slow", 10, 3600, burst=10)
+    one.acquire(slow)
+    between.black_hole = True
+    assert one.peek(slow)
+    began = time.perf_counter()
+    for _ in range(100):
+        assert one.peek(slow)
+    assert away(one)
+    assert time.perf_counter() - began < 100 * 0.25  # not one timeout each
+    between.black_hole = False
+    until(lambda: not away(one), "it is back")
+    assert one.peek(slow).remaining == 9

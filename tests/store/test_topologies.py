@@ -12,7 +12,13 @@ import pytest
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
-from fleetlimit import ConfigurationError, RateLimit, RateLimiter, StoreUnavailable
+from fleetlimit import (
+    ConfigurationError,
+    RateLimit,
+    RateLimiter,
+    StoreUnavailable,
+    UnknownLimitError,
+)
 from fleetlimit.demo.processes import Server, free_port, redis_server, until
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.base import Spend, Ticket, Verdict
@@ -46,8 +52,19 @@ def test_lines_spread_over_all_nodes(client: RedisCluster, nodes: list[Server]) 
         assert limiter.acquire(ONE, key=n)
         assert not limiter.acquire(ONE, key=n)
     sizes = [redis.Redis(port=node.port).dbsize() for node in nodes]
-    assert sum(sizes) == 300  # type: ignore[arg-type]
+    assert sum(sizes) == 300 + 1  # type: ignore[arg-type]  # and the names of all limits
     assert min(sizes) > 50  # type: ignore[type-var,operator]
+
+
+def test_names_are_known_whatever_node_has_them(client: RedisCluster) -> None:
+    limiter = RateLimiter(client)
+    for n in range(20):
+        limiter.acquire(RateLimit(f"known-{n}", 1, 60), key="k")
+    client.delete("fleetlimit:limits")
+    for n in range(20):
+        limiter.pause(f"known-{n}", 1)
+    with pytest.raises(UnknownLimitError):
+        limiter.pause("unheard", 1)
 
 
 def test_two_limits_all_or_nothing(client: RedisCluster) -> None:  # R4
@@ -214,6 +231,8 @@ def everything(limiter: RateLimiter) -> None:
     store.delay([Spend(FIVE)], 1000)
     store.give_back(Spend(FIVE), outcome.readings[0])
     limiter.status("one")
+    with pytest.raises(UnknownLimitError, match=r"five\?"):
+        limiter.pause("fivee", 1)
     limiter.reset(ONE)
     room.wake_all()
     assert store.beat("me:4", 10)[0] >= 4

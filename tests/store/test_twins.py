@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Any
 
 import redis
 from hypothesis import HealthCheck, given, settings
@@ -95,13 +95,11 @@ class Player:
             self.seen[ticket[0]] = outcome.first_seen_us
         return outcome
 
-    def _override(self, verb: str, n: int, key: str, cost: int) -> None:
-        former = self.store.override(LIMITS[n].name)
+    def _override(self, verb: str, n: int, key: str, cost: int) -> object:
+        change: dict[str, Any] = {"rules": OVERRIDES[cost + n % 6]}
         if verb == "pause":
-            new = replace(former, pause_until_us=self.clock.now + cost * 50_000)
-        else:
-            new = replace(former, rules=OVERRIDES[cost + n % 6])
-        self.store.set_override(LIMITS[n].name, new)
+            change = {"pause_us": cost * 50_000, "forced": bool(n % 2)}
+        return self.store.change_override(LIMITS[n].name, **change)
 
     def _ticket(self, ticket: tuple | None) -> Ticket | None:
         if ticket is None:

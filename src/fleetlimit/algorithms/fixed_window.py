@@ -131,9 +131,10 @@ class FixedWindow(Window):
         return max(0, self.limit - state.used) if self.grid.number(state.start_us) == number else 0
 
     def reset_us(self, state: Counted | None, now_us: int) -> int:
-        if not state or not state.used:
-            return 0
-        return self.grid.start(self.grid.number(state.start_us) + 1) - now_us
+        number = self.grid.number(now_us)
+        if state and state.used:  # it may be counted in a later one already
+            number = max(number, self.grid.number(state.start_us))
+        return self.grid.start(number + 1) - now_us
 
     def read_state(self, text: str) -> Counted | None:
         if not text:

@@ -107,9 +107,10 @@ class SlidingCounter(Window):
         return max(0, self.limit - state.current - weighted)
 
     def reset_us(self, state: Pair | None, now_us: int) -> int:
-        if not state or not state.current + state.previous:
-            return 0
-        return self._start(self._number(state.start_us) + (2 if state.current else 1)) - now_us
+        number = self._number(now_us)
+        if state and state.current:  # it weighs until the end of the next window
+            number = max(number, self._number(state.start_us)) + 1
+        return self._start(number + 1) - now_us
 
     def read_state(self, text: str) -> Pair | None:
         if not text:

@@ -8,15 +8,18 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 from urllib.parse import urlsplit
+
+from celery.utils.text import match_case
 
 from fleetlimit import standin
 from fleetlimit.celery.presence import known_processes
 from fleetlimit.celery.signals import limits_outage
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import checked_processes
-from fleetlimit.limiter import RateLimiter
+from fleetlimit.limiter import RateLimiter, is_custom
 
 __all__ = [
     "LARGEST_PARKED",
@@ -125,9 +128,7 @@ def _read(app: Any) -> Settings:
             raise ConfigurationError(f"{name}={value!r}: must be True or False")
         return value
 
-    for name in conf.keys():  # noqa: SIM118  # Celery's settings are no plain mapping
-        if name.startswith("fleetlimit_") and name not in _NAMES:
-            raise ConfigurationError(f"{name}: unknown setting; there are {', '.join(_NAMES)}")
+    _check_names(conf)
     return Settings(
         enabled=flag("fleetlimit_enabled", True),
         eager=one_of("fleetlimit_eager", "ignore", "wait"),
@@ -165,6 +166,33 @@ def _urls(value: Any) -> tuple[str, ...]:
     if not all(isinstance(url, str) and "://" in url for url in urls):
         raise ConfigurationError("fleetlimit_former_url: must be a Redis URL, or a list of them")
     return urls
+
+
+def _check_names(conf: Any) -> None:
+    """:raises ConfigurationError: for a setting that does not exist, or that Celery does not read under the
+    name it has: then what it says would be ignored."""
+    keys = [key for key in conf.keys() if isinstance(key, str)]  # noqa: SIM118  # no plain mapping
+    prefix = conf.prefix or ""  # of the namespace, such as "CELERY_"
+    for key in keys:
+        name = key.lower()
+        for start in (prefix.lower(), "celery_"):
+            if name.startswith(f"{start}fleetlimit_"):
+                name = name[len(start) :]
+        if not name.startswith("fleetlimit_"):
+            continue
+        nearest = name if name in _NAMES else next(iter(get_close_matches(name, _NAMES)), _NAMES[0])
+        right = match_case(prefix + nearest, prefix) if prefix else nearest
+        if name not in _NAMES:
+            raise ConfigurationError(
+                f"{key}: unknown setting, did you mean {right}? There are {', '.join(_NAMES)}"
+            )
+        theirs = (
+            prefix and key == "FLEETLIMIT_URL"
+        )  # a project may keep the variable of our own here
+        if key not in (name, right) and not theirs:
+            raise ConfigurationError(
+                f"{key}: Celery does not read it under this name; write {right}"
+            )
 
 
 def _between(conf: Any, name: str, default: float, least: float, most: float) -> int:
@@ -215,9 +243,17 @@ def limiter_of(app: Any) -> RateLimiter:
     with _lock:
         found = _limiters.get(app)
         if found is None:
-            settings = settings_of(app)
+            settings, source = settings_of(app), _source(app)
+            if is_custom(
+                source
+            ):  # what is said of outages and clocks is refused, for it does nothing
+                parts = ("on_outage", "processes", "client_time")
+                said = {one: app.conf.get(f"fleetlimit_{one}") for one in parts}
+                given = {one: value for one, value in said.items() if value is not None}
+                found = _limiters[app] = RateLimiter(source, **given)
+                return found
             found = _limiters[app] = RateLimiter(
-                _source(app),
+                source,
                 on_outage=settings.on_outage,
                 processes=lambda: settings.processes or known_processes(),
                 client_time=settings.client_time,

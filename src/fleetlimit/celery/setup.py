@@ -18,6 +18,7 @@ from celery.worker import state as worker_state
 from kombu.utils.imports import symbol_by_name
 
 from fleetlimit.celery.advice import advice
+from fleetlimit.celery.checks import check_tasks, task_advice
 from fleetlimit.celery.config import limiter_of, settings_of
 from fleetlimit.celery.declared import limits_of
 from fleetlimit.celery.gate import came
@@ -27,7 +28,7 @@ from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.rooms import former_rooms, own_room
 from fleetlimit.celery.signals import send_events
 from fleetlimit.celery.start import warm
-from fleetlimit.celery.task import install_all
+from fleetlimit.celery.task import install_all, limits_in_use
 from fleetlimit.errors import ConfigurationError, FleetlimitError
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.redis import RedisStore
@@ -62,7 +63,8 @@ def _after_finalize(sender: Any, **_: Any) -> None:
 class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no type hints
     """Prepares every kind of worker before its pool starts, and runs its releaser after.
 
-    :raises ConfigurationError: when there are limited tasks and no Redis, or a setting is wrong.
+    :raises ConfigurationError: when there are limited tasks and no Redis, a setting is wrong, or a task
+        cannot be held to what it says (`check_tasks`).
     """
 
     label = "fleetlimit"
@@ -71,6 +73,7 @@ class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has n
     def create(self, worker: Any) -> _Threads | None:
         app = worker.app
         limited = install_all(app)
+        check_tasks(app, worker.pool_cls)
         try:
             limiter = limiter_of(app)
         except ConfigurationError:
@@ -80,7 +83,7 @@ class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has n
         threads: list[Any] = []
         if limited:
             settings = settings_of(app)
-            for line in advice(app, settings):
+            for line in (*advice(app, settings), *task_advice(app, limited)):
                 logger.warning("fleetlimit: %s", line)
             if store := redis_store(limiter.store):
                 threads.append(_presence(store, worker))
@@ -150,7 +153,7 @@ def _presence(store: RedisStore, worker: Any) -> Presence:
         now = worker.pool.num_processes if started else 0
         return int(max(worker.max_concurrency or worker.concurrency, now))
 
-    found = Presence(store, processes)
+    found = Presence(store, processes, lambda: limits_in_use(worker.app))
     try:
         found.beat()
     except FleetlimitError as error:

@@ -209,6 +209,17 @@ class Override:
     rules: tuple[Algorithm, ...] = ()
     pause_until_us: int = 0
 
+    def changed(
+        self, now_us: int, rules: Sequence[Algorithm] | None, pause_us: int | None, forced: bool
+    ) -> Override:
+        """The same after a change (see `Store.change_override`) at `now_us`."""
+        until = self.pause_until_us if self.pause_until_us > now_us else 0
+        if pause_us:
+            until = now_us + pause_us if forced else max(until, now_us + pause_us)
+        elif pause_us is not None:
+            until = 0
+        return Override(self.rules if rules is None else tuple(rules), until)
+
     def rule(self, own: Algorithm) -> Algorithm:
         """What is in force for a limit with this rule of its own."""
         if len(self.rules) == 1:
@@ -240,8 +251,22 @@ class Store(Protocol):
     def override(self, name: str) -> Override:
         """What is in force for a limit, beside its own numbers."""
 
-    def set_override(self, name: str, override: Override) -> None:
-        """Change it, for all keys, at once."""
+    def change_override(
+        self,
+        name: str,
+        *,
+        rules: Sequence[Algorithm] | None = None,
+        pause_us: int | None = None,
+        forced: bool = False,
+    ) -> tuple[Override, int]:
+        """Change it, for all keys, in one step: of two changes at once none is lost.
+
+        :param rules: what is in force from now on; empty: the limit's own numbers; None: as it is.
+        :param pause_us: closed for so long from now on, or for longer if that was said already; 0: open;
+            None: as it is.
+        :param forced: the pause may also end earlier than the one that stands.
+        :returns: what is in force now, and the store's clock.
+        """
 
     def now_us(self) -> int:
         """The store's clock."""

@@ -128,7 +128,16 @@ class Guard:
         return _wait()  # not "share": a copy that goes back into the queue meets the parked one
 
     def peek(self, spends: Sequence[Spend]) -> Outcome:
-        return self._asked(lambda: self.inner.peek(spends))
+        if self._away_since is None:
+            try:
+                return self.inner.peek(spends)
+            except StoreUnavailable as error:
+                cause = error
+            if not cause.crowded:
+                self._lost(cause, spends)
+        else:
+            cause = _still_away()
+        return self._decided(spends, None, cause, look_only=True)
 
     def give_back(self, spend: Spend, reading: Reading) -> bool:
         return self._asked(lambda: self.inner.give_back(spend, reading))
@@ -142,8 +151,8 @@ class Guard:
     def override(self, name: str) -> Override:
         return self.inner.override(name)
 
-    def set_override(self, name: str, override: Override) -> None:
-        self.inner.set_override(name, override)
+    def change_override(self, name: str, **change: Any) -> tuple[Override, int]:
+        return self.inner.change_override(name, **change)
 
     def now_us(self) -> int:
         return self.inner.now_us()
@@ -222,21 +231,33 @@ class Guard:
     def _alone(
         self, spends: Sequence[Spend], ticket: Ticket | None, cause: StoreUnavailable
     ) -> Outcome:
-        policies = self._policies(spends)
-        if "raise" in policies:
-            raise cause
-        if "wait" in policies or ("share" in policies and ticket and ticket.copy):
-            # A copy that a room let go may not be the only one: the store must say which starts.
-            outcome = _wait()
-        else:
-            outcome = self._share(spends, _SLEEPS * ticket.max_sleep_us if ticket else 0)
+        outcome = self._decided(spends, ticket, cause)
         if outcome.admitted:
             self._admitted += 1
         else:
             self._denied += 1
         return outcome
 
-    def _share(self, spends: Sequence[Spend], max_sleep_us: int) -> Outcome:
+    def _decided(
+        self,
+        spends: Sequence[Spend],
+        ticket: Ticket | None,
+        cause: StoreUnavailable,
+        *,
+        look_only: bool = False,
+    ) -> Outcome:
+        policies = self._policies(spends)
+        if "raise" in policies:
+            raise cause
+        if "wait" in policies or ("share" in policies and ticket and ticket.copy):
+            # A copy that a room let go may not be the only one: the store must say which starts.
+            return _wait()
+        max_sleep_us = _SLEEPS * ticket.max_sleep_us if ticket else 0
+        return self._share(spends, max_sleep_us, look_only=look_only)
+
+    def _share(
+        self, spends: Sequence[Spend], max_sleep_us: int, *, look_only: bool = False
+    ) -> Outcome:
         shared = [one for one in spends if self._policy_of(one) == "share"]
         number = self._processes()
         if shared and not number:
@@ -253,7 +274,7 @@ class Guard:
                 wait = max(self._back_us - now, 1) + round(random.uniform(0, 0.2) * 1e6)
                 return Outcome(Verdict.DENIED, wait, 0, 0, now, alone=True)
             if lag <= max_sleep_us:
-                for one, rule, at in found:
+                for one, rule, at in [] if look_only else found:
                     state = spend(now, at.ahead, rule, one.cost, lag)
                     self._states[one.limit.name, one.key] = state
                 return Outcome(Verdict.ADMITTED, 0, lag, 0, now, alone=True)

@@ -12,6 +12,7 @@ from functools import lru_cache
 __all__ = [
     "BACK",
     "BROKERS",
+    "LIMITS",
     "PROCESSES",
     "STORE",
     "encoded_keys",
@@ -31,6 +32,8 @@ BROKERS = "fleetlimit:brokers"
 PROCESSES = ("fleetlimit:{:processes}", "fleetlimit:{:processes}:sum")
 #: The id of this database.
 STORE = "fleetlimit:store"
+#: The limits that workers and programs have announced.
+LIMITS = "fleetlimit:limits"
 #: When all processes ask again after an outage, microseconds.
 BACK = "fleetlimit:back"
 

@@ -225,8 +225,19 @@ class MemoryStore:
     def override(self, name: str) -> Override:
         return self._overrides.get(name, Override())
 
-    def set_override(self, name: str, override: Override) -> None:
-        self._overrides[name] = override
+    def change_override(
+        self,
+        name: str,
+        *,
+        rules: Sequence[Algorithm] | None = None,
+        pause_us: int | None = None,
+        forced: bool = False,
+    ) -> tuple[Override, int]:
+        with self._lock:
+            now = self._clock()
+            found = self.override(name).changed(now, rules, pause_us, forced)
+            self._overrides[name] = found
+            return found, now
 
     def now_us(self) -> int:
         return self._clock()

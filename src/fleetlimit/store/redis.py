@@ -125,29 +125,25 @@ class RedisStore:
                     client.zadd(index, some, xx=True)
 
     def override(self, name: str) -> Override:
-        try:
-            form, _, value = self._stored_override(name).partition(":")
-            if form != "1":
-                raise ValueError(form)
-            wires, _, until = value.rpartition(":")
-            rules = tuple(from_wire(wire) for wire in wires.split(";")) if wires else ()
-            return Override(rules, int(until))
-        except ValueError as error:
-            raise StateError(f"foreign data at {override_key(name)}") from error
+        form, _, value = self._stored_override(name).partition(":")
+        if form != "1":
+            raise StateError(f"foreign data at {override_key(name)}")
+        return _override(name, *value.rpartition(":")[::2])
 
-    def set_override(self, name: str, override: Override) -> None:
-        key, wires = override_key(name), ";".join(rule.wire for rule in override.rules)
+    def change_override(
+        self,
+        name: str,
+        *,
+        rules: Sequence[Algorithm] | None = None,
+        pause_us: int | None = None,
+        forced: bool = False,
+    ) -> tuple[Override, int]:
+        wires = "=" if rules is None else ";".join(rule.wire for rule in rules)
+        pause = -1 if pause_us is None else pause_us
+        args = [self.now(), wires, pause, int(forced)]
+        found, until, now = self.run("override", [override_key(name)], args)
         self._overrides.pop(name, None)
-        value = f"1:{wires}:{override.pause_until_us}"
-        with translated([key]):
-            if override.rules:
-                self.connection.client.set(key, value)
-            elif (left_us := override.pause_until_us - self.now_us()) > 0:
-                # An injected clock does not move with the server's expiry.
-                slack = 60_000 if self._clock else 1
-                self.connection.client.set(key, value, px=left_us // 1000 + slack)
-            else:
-                self.connection.client.delete(key)
+        return _override(name, text(found), until), now
 
     def now_us(self) -> int:
         if self._clock:
@@ -324,6 +320,15 @@ class RedisStore:
                 return _merged([*taken, outcome])
             taken.append(outcome)
         return _merged(taken)
+
+
+def _override(name: str, wires: str, until_us: str | int) -> Override:
+    """:raises StateError: for what is no override."""
+    try:
+        rules = tuple(from_wire(wire) for wire in wires.split(";")) if wires else ()
+        return Override(rules, int(until_us))
+    except ValueError as error:
+        raise StateError(f"foreign data at {override_key(name)}") from error
 
 
 @lru_cache(maxsize=1024)
