@@ -27,7 +27,7 @@ for _, name in ipairs({ 'max_sleep', 'horizon', 'grace', 'expires_in', 'park_aft
 end
 ask.verdict, ask.wait, ask.sleep = 1, 0, 0
 
--- all rules before anything is written: one may have to be loaded
+-- all rules before anything is written: one may be foreign
 local limits, rules, known, together = {}, {}, math.huge, math.huge
 for i = 1, n do rules[i] = rule_at(ask, PER_LIMIT * i, 3 * i) end
 for i = 1, n do limits[i] = examine(ask, PER_LIMIT * (i - 1), 3 * i, rules[i]) end

@@ -74,16 +74,16 @@ local function settle_place(ask, l, takes_place)
     if hear(l, l.ticket and l.ticket.lane or ask.lane, ask.now, ask.copy) then ask.wake = l end
   end
   local t = { lane = ask.lane, place = seen, cost = l.cost, let_go_at = 0, tries = 0, not_before = 0 }
-  if takes_place then
+  if takes_place and not l.ticket then
     local lane = lane_at(l, ask.lane, ask.now)
     lane.broker, lane.queue = ask.broker, ask.queue
   end
   if takes_place and ask.verdict == 2 then
-    park(l, ask.id, t, FORM .. ':' .. l.given .. ':' .. ask.message, ask.now)
+    park(l, ask.id, t, l.ticket, FORM .. ':' .. l.given .. ':' .. ask.message, ask.now)
   elseif takes_place then
     local hop = math.min(ask.wait, ask.horizon, math.max(HOP_US, math.floor(ask.wait / 2)))
     local deadline = ask.now + hop + ask.grace
-    join(l, ask.id, t, deadline, math.ceil((deadline - ask.now) / 1000) + ask.slack, ask.now)
+    join(l, ask.id, t, l.ticket, deadline, math.ceil((deadline - ask.now) / 1000) + ask.slack, ask.now)
   elseif l.ticket then
     drop(l, ask.id, l.ticket)
   end
@@ -108,7 +108,7 @@ local function settle(ask, l)
   if l.units > 0 then
     local line_ttl = lifetime(l)
     ttl = line_ttl > 0 and math.max(ttl, line_ttl) or 0
-    if takes_place or line_ttl > 0 and redis.call('PTTL', l.line) < line_ttl then expire(l, line_ttl) end
+    if l.extended or line_ttl > 0 and redis.call('PTTL', l.line) < line_ttl then expire(l, line_ttl) end
   end
   save(l, ttl)
 end

@@ -101,7 +101,7 @@ def test_real_time_is_arithmetic(client: redis.Redis, server: Server) -> None:  
         "1z:1",
         "g:0:1:2:3",
         "2g:0:1:2:3",
-    ],  # fmt: skip
+    ],
 )
 @pytest.mark.parametrize("algorithm", ["gcra", "fixed_window", "sliding_log", "sliding_counter"])
 def test_foreign_states(  # N11
@@ -128,7 +128,7 @@ def test_foreign_states(  # N11
         "hello",
         "1:g,1,1,1",
         ":0",
-    ],  # fmt: skip
+    ],
 )
 def test_foreign_overrides(client: redis.Redis, server: Server, value: str) -> None:
     client.set("fleetlimit:{odd}:override", value)

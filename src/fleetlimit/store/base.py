@@ -44,6 +44,8 @@ PURGE = 64
 LATE_US = 1_000_000
 #: So many late ones, or one so late, and nobody heard since: then nobody comes.
 SILENT, SILENT_US = 3, 5_000_000
+#: So exactly it is kept when one of those who wait last came.
+HEARD_US = 100_000
 #: The costs of so many of those ahead are added up exactly.
 LOOK = 64
 #: A wait as a countdown is promised in parts: half of what is left, and no less than this.

@@ -17,6 +17,7 @@ from fleetlimit.algorithms.base import Algorithm, Standing
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import (
     FREE_US,
+    HEARD_US,
     IDLE_US,
     LATE_US,
     LOOK,
@@ -80,8 +81,10 @@ class _Line:
             del self.deadlines[id]
 
     def hear(self, now: int) -> None:
-        """Somebody who waits has come: they are there."""
-        self.heard_at, self.gone = now, 0
+        """Somebody who waits has come: they are there. Kept to the tenth of a second, as the scripts do."""
+        known = self.heard_at
+        if known is None or self.gone or not known <= now < known + HEARD_US:
+            self.heard_at, self.gone = now, 0
 
     def overdue(self, now: int, grace: int, *, write: bool) -> list[tuple[int, str]]:
         """Those who are late: when each was promised its turn, and its ticket. The dead leave (where it may

@@ -32,7 +32,7 @@ from fleetlimit.store.keyspace import (
     state_key,
     text,
 )
-from fleetlimit.store.scripts import EVERY, script
+from fleetlimit.store.scripts import script
 
 __all__ = ["LEASE_US", "RedisStore", "translated"]
 
@@ -88,7 +88,7 @@ class RedisStore:
         states = rule.write_state(reading.spent), rule.write_state(reading.former)
         args = [self.now(), rule.wire, spend.cost, *states]
         state = state_key(spend.limit.name, spend.key)
-        return bool(self.run("give_back", [state], args, rule.wire[0]))
+        return bool(self.run("give_back", [state], args))
 
     def delay(self, spends: Sequence[Spend], late_us: int) -> None:
         together = [[one] for one in spends] if self.is_cluster else [spends]
@@ -99,7 +99,7 @@ class RedisStore:
                 every = self.keys_of(state_key(one.limit.name, one.key))
                 keys += (every[0], every[-1])
                 args += (one.limit.rule.wire, one.cost, self.given_override(one.limit.name))
-            self.run("delay", keys, args, self._letters(group))
+            self.run("delay", keys, args)
 
     def withdraw(self, name: str, key: str, id: str, *, how: str = "") -> bool:
         """`how`: `"parked"`, only if its message lies here and nobody is letting it go; `"came"`, the task is
@@ -190,21 +190,17 @@ class RedisStore:
         """What scripts take as the time: '' for the server's own."""
         return "" if self._clock is None else self._clock()
 
-    def run(
-        self, name: str, keys: Sequence[str | bytes], args: Sequence[Arg], letters: str = EVERY
-    ) -> Any:
-        """Run a script, with the algorithms of these letters; the client's errors become ours."""
+    def run(self, name: str, keys: Sequence[str | bytes], args: Sequence[Arg]) -> Any:
+        """Run a script; the client's errors become ours."""
         try:
-            return script(name, letters)(self.connection, keys, args)
+            return script(name)(self.connection, keys, args)
         except _ERRORS as error:
-            if "FLEETLIMIT_LOAD" in str(error) and letters != EVERY:  # nothing was written
-                return self.run(name, keys, args)
             raise _ours(error, keys) from error
 
     def run_many(
         self, name: str, calls: Sequence[tuple[Sequence[str | bytes], Sequence[Arg]]]
     ) -> list[Any]:
-        """Run a script several times in one round trip, with all algorithms: the replies, a `StateError` in
+        """Run a script several times in one round trip: the replies, a `StateError` in
         the place of one. :raises StoreUnavailable: when the store gave no answer, or refuses."""
         try:
             replies = script(name).many(self.connection, calls)
@@ -278,7 +274,7 @@ class RedisStore:
             keys.append(rooms_key(ticket.broker))  # on a Cluster it lies in another slot: see below
         if ticket:
             args += _ticket_args(ticket)
-        reply = self.run("acquire", keys, args, self._letters(spends))
+        reply = self.run("acquire", keys, args)
         self._note_rules(reply, spends)
         outcome = _outcome(reply, spends, look_only)
         self._remember(keys[0], busy=not outcome.admitted or reply[_WAITING] > 0)
@@ -297,13 +293,6 @@ class RedisStore:
                 self._rules[one.limit.name] = rule
             else:
                 self._rules.pop(one.limit.name, None)
-
-    def _letters(self, spends: Sequence[Spend]) -> str:
-        """What a script must know for these limits: all, where one of them has an override."""
-        own = {one.limit.rule.wire[0] for one in spends}
-        if any(one.limit.name in self._rules for one in spends):
-            return EVERY
-        return "".join(sorted(own))
 
     def _one_by_one(self, spends: Sequence[Spend], ticket: Ticket | None) -> Outcome:
         """Where keys live in different slots: one after the other, and what was taken is given

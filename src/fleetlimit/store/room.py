@@ -164,6 +164,7 @@ class Room:
         calls = []
         for one in fates:
             args: list[str | int | bytes] = [self.store.now(), GRACE_US, one.released.copy, TRIES]
+            args.append(self.broker)
             for id, why in one.became.items():
                 args += (id, why[0] or "refused", int(why[1])) if why else (id, "", 0)
             keys = self._keys(one.released.line)
@@ -175,7 +176,7 @@ class Room:
             _, bad, visit = reply
             quarantined += bad
             if visit and self.store.is_cluster:
-                self._note_visit(one.released.line, visit, sooner=True)
+                self._note_visit(one.released.line, max(visit, 0), sooner=True)
         return quarantined
 
     def postpone(self, line: str, seconds: float) -> None:
@@ -237,7 +238,9 @@ class Room:
             client = self.store.connection.client
             lines = client.zrange(rooms_key(broker), 0, 999)
             keys = [room_keys(text(line), self.store.is_cluster)[5] for line in lines]
-            parked = sum(self.store.connection.call_many([("HLEN", key) for key in keys]))
+            counts = [("HLEN", key) for key in keys]
+            bites = (counts[at : at + 100] for at in range(0, len(counts), 100))
+            parked = sum(sum(self.store.connection.call_many(bite)) for bite in bites)
             return Orphan(broker, client.zcard(rooms_key(broker)), parked)
 
     def orphans(self) -> list[Orphan]:
