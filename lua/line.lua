@@ -160,6 +160,15 @@ local function hear(l, name, now, copy)
   return was_gone
 end
 
+-- A new task came from the queue of a lane that is gone: somebody reads it again, so one of those who wait is offered
+-- at once. Whether there is anything to offer.
+local function probe(l, name, now)
+  local lane = lanes_of(l)[name]
+  if not lane or lane.gone == 0 or lane.parked == 0 or lane.probe_at <= now then return false end
+  lane.probe_at, lane.changed, l.touched = now, true, true
+  return true
+end
+
 -- the first tickets (`most` of them) of the lanes that are not gone, in order: { id, lane, place }
 local function first_in(l, most)
   local found, lanes = {}, 0
