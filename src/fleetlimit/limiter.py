@@ -68,6 +68,8 @@ class RateLimiter:
     :param client_time: use this host's clock in place of Redis's, for a managed service that refuses
         `TIME` in scripts. All hosts' clocks must then agree: what they differ is added to what the
         limit's `margin` must hold.
+    :param key_prefix: stands before the name of every key, so that two environments in one database
+        have limits of their own; None reads `FLEETLIMIT_KEY_PREFIX`, and by default there is none.
     :raises ConfigurationError: when there is no usable source.
     """
 
@@ -79,6 +81,7 @@ class RateLimiter:
         processes: int | Callable[[], int | None] | None = None,
         on_change: Callable[[bool, BaseException | None], None] | None = None,
         client_time: bool = False,
+        key_prefix: str | None = None,
     ) -> None:
         if source is None and standin.current:
             source = standin.current.store
@@ -86,6 +89,8 @@ class RateLimiter:
             source = os.environ.get("FLEETLIMIT_URL")
             if not source:
                 raise ConfigurationError("source=None, and FLEETLIMIT_URL is not set")
+        if key_prefix is not None and hasattr(source, "give_back"):
+            raise ConfigurationError(f"key_prefix={key_prefix!r:.80}: a store has its own already")
         if hasattr(source, "give_back") and not isinstance(source, RedisStore):
             self._store: Store = source
             return
@@ -93,7 +98,9 @@ class RateLimiter:
         if not callable(processes):
             checked_processes("processes", processes)
         self._store = Guard(
-            source if isinstance(source, RedisStore) else _redis_store(source, client_time),
+            source
+            if isinstance(source, RedisStore)
+            else _redis_store(source, client_time, key_prefix),
             checked_policy(on_outage),
             known,
             on_change or (lambda away, cause: None),
@@ -225,11 +232,13 @@ class RateLimiter:
         self.store.close()
 
 
-def _redis_store(source: Any, client_time: bool) -> RedisStore:
+def _redis_store(source: Any, client_time: bool, key_prefix: str | None) -> RedisStore:
+    if key_prefix is None:
+        key_prefix = os.environ.get("FLEETLIMIT_KEY_PREFIX", "")
     if not client_time:
-        return RedisStore(source)
+        return RedisStore(source, key_prefix=key_prefix)
     logger.warning("rate limits use this host's clock: keep all hosts' clocks together (NTP)")
-    return RedisStore(source, clock=lambda: time.time_ns() // 1000)
+    return RedisStore(source, clock=lambda: time.time_ns() // 1000, key_prefix=key_prefix)
 
 
 def _rules_of_each(

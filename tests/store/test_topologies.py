@@ -14,16 +14,13 @@ from redis.cluster import ClusterNode, RedisCluster
 
 from fleetlimit import ConfigurationError, RateLimit, RateLimiter, StoreUnavailable
 from fleetlimit.demo.processes import Server, free_port, redis_server, until
-from fleetlimit.limiter import redis_store
 from fleetlimit.store.base import Spend, Ticket, Verdict
-from fleetlimit.store.keyspace import state_key
+from fleetlimit.store.keyspace import Keys
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import Room
 from tests.clusters import cluster, sentinel
 from tests.conftest import need
-
-ONE = RateLimit("one", 1, 60)
-FIVE = RateLimit("five", 5, 60, burst=5)
+from tests.store.everything import FIVE, ONE, everything
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +141,7 @@ def test_a_spend_on_a_cluster_is_sent_once(  # R2
     source = client if by == "client" else f"redis+cluster://127.0.0.1:{nodes[0].port}"
     limiter = RateLimiter(source)
     assert limiter.acquire(FIVE)
-    port = client.get_node_from_key(state_key("five")).port
+    port = client.get_node_from_key(Keys().state("five")).port
     node = next(one for one in nodes if one.port == port)
     node.process.send_signal(signal.SIGSTOP)
     try:
@@ -178,34 +175,6 @@ def test_a_wrong_url_says_what_is_wrong_and_no_password(url: str, said: str) -> 
     with pytest.raises(ConfigurationError, match=said) as caught:
         RateLimiter(url)
     assert "secret" not in str(caught.value)
-
-
-def everything(limiter: RateLimiter) -> None:
-    """Each verb and each script, once."""
-    store = redis_store(limiter.store)
-    assert store
-    room = Room(store, "b")
-    assert limiter.acquire(ONE)
-    assert limiter.acquire([ONE, FIVE]).retry_after
-    ticket = Ticket("t", broker="b", message="m", horizon_us=1)
-    assert store.acquire([Spend(ONE)], ticket).verdict is Verdict.PARKED
-    room.due_lines()
-    limiter.configure("one", 1000, 1)
-    assert limiter.parked("one") == ["t"]
-    released = room.release(state_key("one"), 150_000)
-    room.confirm(state_key("one"), released.copy, ["t"])
-    store.withdraw("one", "", "t")
-    limiter.pause("one", 1)
-    limiter.resume("one")
-    limiter.configure("one")
-    outcome = store.acquire([Spend(FIVE)])
-    store.delay([Spend(FIVE)], 1000)
-    store.give_back(Spend(FIVE), outcome.readings[0])
-    limiter.status("one")
-    limiter.reset(ONE)
-    room.wake_all()
-    assert store.beat("me:4", 10)[0] >= 4
-    assert store.rejoin(Spend(ONE)) > 0
 
 
 def test_the_acl_user_of_the_docs_is_enough(tmp_path: Path) -> None:

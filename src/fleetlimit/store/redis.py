@@ -18,17 +18,7 @@ from fleetlimit.gcra import Rule, State, clamped
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Verdict, read
 from fleetlimit.store.connection import Connection
-from fleetlimit.store.keyspace import (
-    BACK,
-    BROKERS,
-    PROCESSES,
-    encoded_keys,
-    line_keys,
-    override_key,
-    rooms_key,
-    state_key,
-    text,
-)
+from fleetlimit.store.keyspace import Keys, text
 from fleetlimit.store.scripts import EVERY, script
 
 __all__ = ["RedisStore", "translated"]
@@ -54,9 +44,13 @@ class RedisStore:
     :param source: a URL, a redis-py client, or a ready `Connection`.
     :param clock: microseconds to use in place of the server's `TIME`: a test's, or this host's where
         scripts may not ask.
+    :param key_prefix: stands before the name of every key.
     """
 
-    def __init__(self, source: Any, *, clock: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, source: Any, *, clock: Callable[[], int] | None = None, key_prefix: str = ""
+    ) -> None:
+        self.keys = Keys(key_prefix)
         self.connection = source if isinstance(source, Connection) else Connection(source)
         self._clock = clock
         #: Lines in which others waited when last asked: the cheap script would say "not my case".
@@ -82,7 +76,7 @@ class RedisStore:
         rule = reading.rule
         states = rule.write_state(reading.spent), rule.write_state(reading.former)
         args = [self.now(), rule.wire, spend.cost, *states]
-        state = state_key(spend.limit.name, spend.key)
+        state = self.keys.state(spend.limit.name, spend.key)
         return bool(self.run("give_back", [state], args, rule.wire[0]))
 
     def delay(self, spends: Sequence[Spend], late_us: int) -> None:
@@ -91,26 +85,26 @@ class RedisStore:
             keys: list[str] = []
             args: list[Arg] = [self.now(), late_us]
             for one in group:
-                every = self.keys_of(state_key(one.limit.name, one.key))
+                every = self.keys_of(self.keys.state(one.limit.name, one.key))
                 keys += (every[0], every[-1])
                 args += (one.limit.rule.wire, one.cost, self.given_override(one.limit.name))
             self.run("delay", keys, args, self._letters(group))
 
     def withdraw(self, name: str, key: str, id: str, *, only_parked: bool = False) -> bool:
-        keys = self.keys_of(state_key(name, key))[:5]
+        keys = self.keys_of(self.keys.state(name, key))[:5]
         return bool(self.run("withdraw", keys, [self.now(), id, b"1" if only_parked else b"0"]))
 
     def reset(self, limit: RateLimit, key: str = "") -> None:
-        state = state_key(limit.name, key)
+        state = self.keys.state(limit.name, key)
         self.run("reset", self.keys_of(state), [])
         self.visit_at_once(lambda line: line == state)
 
     def visit_at_once(self, wanted: Callable[[str], bool]) -> None:
         """Have releasers look at these lines now: who is parked there may go sooner."""
-        with translated([BROKERS]):
+        with translated([self.keys.brokers]):
             client = self.connection.client
-            for broker in client.smembers(BROKERS):
-                index = rooms_key(text(broker))
+            for broker in client.smembers(self.keys.brokers):
+                index = self.keys.rooms(text(broker))
                 for line, _ in client.zscan_iter(index):
                     if wanted(text(line)):
                         client.zadd(index, {line: 0}, xx=True)
@@ -121,10 +115,10 @@ class RedisStore:
             rules = tuple(from_wire(wire) for wire in wires.split(";")) if wires else ()
             return Override(rules, int(until))
         except ValueError as error:
-            raise StateError(f"foreign data at {override_key(name)}") from error
+            raise StateError(f"foreign data at {self.keys.override(name)}") from error
 
     def set_override(self, name: str, override: Override) -> None:
-        key, wires = override_key(name), ";".join(rule.wire for rule in override.rules)
+        key, wires = self.keys.override(name), ";".join(rule.wire for rule in override.rules)
         self._overrides.pop(name, None)
         value = f"{wires}:{override.pause_until_us}"
         with translated([key]):
@@ -147,7 +141,7 @@ class RedisStore:
     def beat(self, member: str, lasts_s: float) -> tuple[int, int]:
         """A worker is there for so long (0: it leaves); the processes of all workers, and the clock."""
         args = [self.now(), member, round(lasts_s * 1e6)]
-        number, now = self.run("beat", [PROCESSES], args)
+        number, now = self.run("beat", [self.keys.processes], args)
         return number, now
 
     def rule_of(self, limit: RateLimit) -> Algorithm:
@@ -157,7 +151,11 @@ class RedisStore:
     def rejoin(self, spend: Spend) -> float:
         """After an outage: seconds until all processes should ask again, by an instant that the first
         one sets. :raises StoreUnavailable: while the store does not answer, or takes no writes."""
-        key = f"{state_key(spend.limit.name, spend.key)}:back" if self.is_cluster else BACK
+        key = (
+            f"{self.keys.state(spend.limit.name, spend.key)}:back"
+            if self.is_cluster
+            else self.keys.back
+        )
         return int(self.run("rejoin", [key], [self.now(), REJOIN_US])) / 1e6
 
     def close(self) -> None:
@@ -169,7 +167,7 @@ class RedisStore:
 
     def keys_of(self, state: str) -> tuple[str, ...]:
         """All keys of a line, as the scripts take them."""
-        return line_keys(state, self.is_cluster)
+        return self.keys.line(state, self.is_cluster)
 
     def now(self) -> str | int:
         """What scripts take as the time: '' for the server's own."""
@@ -198,8 +196,8 @@ class RedisStore:
         return value
 
     def _stored_override(self, name: str) -> str:
-        with translated([override_key(name)]):
-            stored = self.connection.client.get(override_key(name))
+        with translated([self.keys.override(name)]):
+            stored = self.connection.client.get(self.keys.override(name))
         return text(stored) if stored else _NO_OVERRIDE
 
     def _try(self, one: Spend, ticket: Ticket | None) -> Outcome | None:
@@ -208,7 +206,7 @@ class RedisStore:
         rule = one.limit.rule
         if not isinstance(rule, Rule) or rule.ticks_per_us != 1 or one.cost > one.limit.burst:
             return None
-        keys = encoded_keys(one.limit.name, one.key, self.is_cluster)
+        keys = self.keys.encoded(one.limit.name, one.key, self.is_cluster)
         newcomer = not ticket or not (ticket.first_seen_us or ticket.copy)
         given = self.given_override(one.limit.name)
         if not newcomer or keys[0] in self._busy or given not in _NONE:
@@ -241,10 +239,12 @@ class RedisStore:
         args: list[Arg] = [self.now(), b"look" if look_only else b"ask", len(spends)]
         cluster = self.is_cluster
         for one in spends:
-            keys += encoded_keys(one.limit.name, one.key, cluster)
+            keys += self.keys.encoded(one.limit.name, one.key, cluster)
             args += (one.limit.rule.wire, one.cost, self.given_override(one.limit.name))
         if ticket and ticket.message and not cluster:
-            keys.append(rooms_key(ticket.broker))  # on a Cluster it lies in another slot: see below
+            keys.append(
+                self.keys.rooms(ticket.broker)
+            )  # on a Cluster it lies in another slot: see below
         if ticket:
             args += _ticket_args(ticket)
         reply = self.run("acquire", keys, args, self._letters(spends))
@@ -255,7 +255,7 @@ class RedisStore:
             # A crash just before this leaves the task in a room that nobody visits, until another
             # one parks there: on a Cluster the two writes cannot be one.
             visit = outcome.now_us + outcome.wait_us - ticket.lead_us
-            index = rooms_key(ticket.broker)
+            index = self.keys.rooms(ticket.broker)
             with translated([index]):
                 self.connection.client.zadd(index, {keys[0]: visit}, lt=True)
         return outcome

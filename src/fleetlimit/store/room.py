@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetlimit.store.base import Ticket
-from fleetlimit.store.keyspace import BROKERS, name_and_key, rooms_key, state_key, text
+from fleetlimit.store.keyspace import name_and_key, text
 from fleetlimit.store.redis import RedisStore, translated
 
 __all__ = ["Due", "Released", "Room", "Status"]
@@ -63,13 +63,13 @@ class Room:
 
     def __init__(self, store: RedisStore, broker: str = "") -> None:
         self._store, self._broker = store, broker
-        self._index = rooms_key(broker)
+        self._index = store.keys.rooms(broker)
         self._announced = False
 
     def due_lines(self) -> Due:
         if not self._announced:
-            with translated([BROKERS]):
-                self._store.connection.client.sadd(BROKERS, self._broker)
+            with translated([self._store.keys.brokers]):
+                self._store.connection.client.sadd(self._store.keys.brokers, self._broker)
             self._announced = True
         now, next_us, *lines = self._store.run("due", [self._index], [self._store.now(), LINES])
         return Due(now, next_us, tuple(text(line) for line in lines))
@@ -99,7 +99,7 @@ class Room:
 
     def wake(self, name: str) -> None:
         """Have all lines of a limit visited at once: its pace has changed."""
-        own, keyed = state_key(name), state_key(name)[:-1] + ":"
+        own, keyed = self._store.keys.state(name), self._store.keys.state(name)[:-1] + ":"
         self._store.visit_at_once(lambda line: line == own or line.startswith(keyed))
 
     def wake_all(self) -> None:
@@ -108,11 +108,14 @@ class Room:
 
     def status(self, name: str, key: str = "") -> Status:
         args = [self._store.now(), self._store.given_override(name, fresh=True)]
-        keys = self._store.keys_of(state_key(name, key))
+        keys = self._store.keys_of(self._store.keys.state(name, key))
         now, waiting, parked, oldest, pause = self._store.run("status", keys, args)
-        with translated([BROKERS]):
+        with translated([self._store.keys.brokers]):
             client = self._store.connection.client
-            indexes = [rooms_key(text(broker)) for broker in client.smembers(BROKERS)]
+            indexes = [
+                self._store.keys.rooms(text(broker))
+                for broker in client.smembers(self._store.keys.brokers)
+            ]
             visits = [at for index in indexes if (at := client.zscore(index, keys[0])) is not None]
         return Status(
             waiting=waiting,
@@ -124,7 +127,7 @@ class Room:
 
     def parked(self, name: str, key: str = "", most: int = 100) -> list[str]:
         """Ids of parked tasks, the first in line first."""
-        keys = self._store.keys_of(state_key(name, key))
+        keys = self._store.keys_of(self._store.keys.state(name, key))
         with translated(keys):
             client = self._store.connection.client
             ids = [text(one) for one in client.zrange(keys[1], 0, most - 1)]
