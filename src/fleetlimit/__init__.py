@@ -12,6 +12,7 @@ from fleetlimit.errors import (
     LimitConflictWarning,
     RateLimited,
     StateError,
+    StoreRefused,
     StoreUnavailable,
 )
 from fleetlimit.limit import RateLimit
@@ -32,6 +33,7 @@ __all__ = [
     "RateLimitedTask",
     "RateLimiter",
     "StateError",
+    "StoreRefused",
     "StoreUnavailable",
     "limits_outage",
     "rate_limited",

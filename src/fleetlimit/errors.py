@@ -15,6 +15,7 @@ __all__ = [
     "LimitConflictWarning",
     "RateLimited",
     "StateError",
+    "StoreRefused",
     "StoreUnavailable",
 ]
 
@@ -49,6 +50,11 @@ class StoreUnavailable(FleetlimitError):
 
     def __reduce__(self) -> tuple[type[StoreUnavailable], tuple[str]]:
         return type(self), (str(self),)
+
+
+class StoreRefused(StoreUnavailable):
+    """The store, or TLS, refused for a reason that does not pass by itself: wrong credentials, missing
+    permissions, an unknown command, a certificate that is not trusted."""
 
 
 class RateLimited(FleetlimitError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from fleetlimit.store.base import Spend, Ticket, Verdict
 from fleetlimit.store.keyspace import Keys
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import Room
+from tests.certificates import certificate, tls_options
 from tests.clusters import cluster, sentinel
 from tests.conftest import need
 from tests.store.everything import FIVE, ONE, everything
@@ -197,33 +197,20 @@ def test_the_acl_user_of_the_docs_is_enough(tmp_path: Path) -> None:
 
 
 def test_over_tls_and_a_unix_socket(tmp_path: Path) -> None:
-    openssl = need("openssl", "no certificate can be made for TLS")
     binary = need("redis-server", "no TLS is tried")
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-         "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key),
-         "-out", str(certificate)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    key, found = certificate(tmp_path)
     port, socket = free_port(), tmp_path / "redis.sock"
-    options = (
-        "--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key),
-        "--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no",
-        "--unixsocket", str(socket),
-    )  # fmt: skip
+    options = (*tls_options(key, found, port), "--unixsocket", str(socket))
     with redis_server(tmp_path, *options, binary=binary) as server:
         user = ("limits", "on", ">secret", "~*", "+@all")
         redis.Redis.from_url(server.url).execute_command("ACL", "SETUSER", *user)
         secure = f"rediss://limits:secret@127.0.0.1:{port}/0"
-        assert RateLimiter(f"{secure}?ssl_ca_certs={certificate}").acquire(FIVE)
+        assert RateLimiter(f"{secure}?ssl_ca_certs={found}").acquire(FIVE)
         assert RateLimiter(f"unix://{socket}").peek(FIVE).remaining == 4
         with pytest.raises(StoreUnavailable) as caught:  # it does not trust this certificate
             RateLimiter(secure).acquire(FIVE)
         assert "secret" not in f"{caught.value!r} {caught.value.__cause__!r}"
-        wrong = RateLimiter(
-            f"rediss://limits:nonsense@127.0.0.1:{port}/0?ssl_ca_certs={certificate}"
-        )
+        wrong = RateLimiter(f"rediss://limits:nonsense@127.0.0.1:{port}/0?ssl_ca_certs={found}")
         with pytest.raises(StoreUnavailable) as caught:  # R5
             wrong.acquire(FIVE)
         assert "nonsense" not in f"{caught.value!r} {wrong!r}"

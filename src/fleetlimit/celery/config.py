@@ -15,6 +15,7 @@ from fleetlimit import standin
 from fleetlimit.celery.presence import known_processes
 from fleetlimit.celery.signals import limits_outage
 from fleetlimit.errors import ConfigurationError
+from fleetlimit.forks import after_fork
 from fleetlimit.limit import checked_processes
 from fleetlimit.limiter import RateLimiter, redis_store
 from fleetlimit.store.room import Room
@@ -106,7 +107,7 @@ def _forget() -> None:
     _limiters.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+after_fork(_forget)
 
 
 def settings_of(app: Any) -> Settings:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
 import threading
 import weakref
 from typing import Any, NoReturn
@@ -22,6 +21,7 @@ from kombu.transport.native_delayed_delivery import calculate_routing_key
 
 from fleetlimit.celery.message import Message, Serialized, expires_in_us, queues_on
 from fleetlimit.errors import RateLimited
+from fleetlimit.forks import after_fork
 from fleetlimit.limiter import Decision
 
 __all__ = ["cannot_wait_in_queue", "let_go", "put_back", "quit_delivery", "show_pending"]
@@ -186,7 +186,7 @@ class _Pools:
         self._lock = threading.Lock()
         self._by_app: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._inherited: list[Any] = []
-        os.register_at_fork(after_in_child=self._forget)
+        after_fork(self._forget)
 
     def _forget(self) -> None:
         """After a fork: a lock may be held by a thread that is not here, and the connections are

@@ -9,8 +9,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from redis.exceptions import RedisClusterException, RedisError, ResponseError
-
 from fleetlimit.algorithms.base import Algorithm
 from fleetlimit.algorithms.choose import from_wire
 from fleetlimit.errors import StateError, StoreUnavailable
@@ -18,6 +16,7 @@ from fleetlimit.gcra import Rule, State, clamped
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Verdict, read
 from fleetlimit.store.connection import Connection
+from fleetlimit.store.failures import CLIENT_ERRORS, cause_of, failure_of
 from fleetlimit.store.keyspace import Keys, text
 from fleetlimit.store.scripts import EVERY, script
 
@@ -28,9 +27,6 @@ Arg: TypeAlias = "str | int | bytes"
 #: How long after the first process notices that the store is back all ask again: no less than the others
 #: need to notice it.
 REJOIN_US = 1_300_000
-
-#: What the clients raise: that of a cluster without a node to ask is no `RedisError`.
-_ERRORS = (RedisError, RedisClusterException)
 
 _PER_LIMIT = 5  # parts of a reply for each limit, after four for all
 _WAITING = 4 + 2  # of the first limit
@@ -158,6 +154,15 @@ class RedisStore:
         )
         return int(self.run("rejoin", [key], [self.now(), REJOIN_US])) / 1e6
 
+    def answers(self, spend: Spend) -> bool:
+        """Whether Redis answers a read right now; asked once, where the keys of `spend` live."""
+        try:
+            self.connection.call("EXISTS", self.keys.state(spend.limit.name, spend.key))
+        except CLIENT_ERRORS as error:
+            failure = failure_of(error, [])
+            return isinstance(failure, StoreUnavailable) and failure.crowded
+        return True
+
     def close(self) -> None:
         self.connection.close()
 
@@ -179,10 +184,11 @@ class RedisStore:
         """Run a script, with the algorithms of these letters; the client's errors become ours."""
         try:
             return script(name, letters)(self.connection, keys, args)
-        except _ERRORS as error:
+        except CLIENT_ERRORS as error:
             if "FLEETLIMIT_LOAD" in str(error) and letters != EVERY:  # nothing was written
                 return self.run(name, keys, args)
-            raise _ours(error, keys) from error
+            failure, cause = failure_of(error, keys), cause_of(error)
+        raise failure from cause
 
     def given_override(self, name: str, *, fresh: bool = False) -> str:
         """On a Cluster the override lies in another slot than a line: it is read apart, at most once
@@ -346,16 +352,8 @@ def translated(keys: Sequence[str | bytes]) -> Iterator[None]:
     """The client's errors become ours."""
     try:
         yield
-    except _ERRORS as error:
-        raise _ours(error, keys) from error
-
-
-def _ours(error: Exception, keys: Sequence[str | bytes]) -> StateError | StoreUnavailable:
-    said = str(error)
-    if said.startswith("No connection available"):
-        return StoreUnavailable("too many callers at once: no connection came free", crowded=True)
-    if isinstance(error, ResponseError):
-        if "FLEETLIMIT" in said or "WRONGTYPE" in said or "attempt to" in said:
-            return StateError(f"foreign data at {', '.join(map(text, keys))}: {said}")
-        return StoreUnavailable(f"Redis refused: {said}")
-    return StoreUnavailable(f"no answer from Redis: {said}")
+    except CLIENT_ERRORS as error:
+        failure, cause = failure_of(error, keys), cause_of(error)
+    else:
+        return
+    raise failure from cause  # outside of the handler: a cause that was cleaned must be the only one
