@@ -8,7 +8,8 @@ from typing import Any
 
 import redis
 
-from fleetlimit.store.clients import check_source, make_client
+from fleetlimit.store.clients import checked_source, make_client
+from fleetlimit.store.urls import Endpoint
 
 __all__ = ["Connection"]
 
@@ -21,14 +22,15 @@ class Connection:
     """A lazily made client for each process.
 
     :param source: a URL (`redis://`, `rediss://`, `unix://`, `sentinel://host:port,.../service`,
-        `redis+cluster://host:port,...`, `rediss+cluster://`), or a redis-py client.
+        `redis+cluster://host:port,...`, `rediss+cluster://`), an `Endpoint`, or a redis-py client.
     :param timeout: for connecting and for each command, seconds.
     :raises ConfigurationError: for a URL or client that cannot be used.
     """
 
     def __init__(self, source: Any, *, timeout: float = TIMEOUT_S) -> None:
-        check_source(source, timeout)  # a wrong URL shows itself here, not at the first call
-        self._source = source
+        self._source = checked_source(
+            source
+        )  # a wrong URL shows itself here, not at the first call
         self._timeout = timeout
         self._lock = threading.Lock()
         self._pid: int | None = None
@@ -37,7 +39,11 @@ class Connection:
     @property
     def is_cluster(self) -> bool:
         source = self._source
-        return isinstance(source, redis.RedisCluster) or "+cluster://" in str(source)[:20]
+        return (
+            source.cluster
+            if isinstance(source, Endpoint)
+            else isinstance(source, redis.RedisCluster)
+        )
 
     @property
     def client(self) -> Any:
