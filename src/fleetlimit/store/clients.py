@@ -129,7 +129,10 @@ def _behind_sentinels(endpoint: Endpoint, timeout: float) -> Any:
     sentinel = _Sentinel([], **_settings(endpoint.options, timeout))
     sentinel.sentinels = [
         _client(
-            _pool(Endpoint((host,), tls=endpoint.tls, options=endpoint.sentinel_options), timeout)
+            _pool(
+                Endpoint((host,), tls=endpoint.sentinel_tls, options=endpoint.sentinel_options),
+                timeout,
+            )
         )
         for host in endpoint.hosts
     ]

@@ -50,7 +50,8 @@ class Endpoint:
     tls: bool = False
     #: Arguments of redis-py's connections (`db`, `username`, `ssl_ca_certs`, ...) and of its pool.
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    #: Arguments of the connections to the sentinels themselves.
+    #: The connections to the sentinels themselves.
+    sentinel_tls: bool = False
     sentinel_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -146,6 +147,7 @@ def _sentinel(parts: SplitResult) -> Endpoint:
         hosts=_hosts(parts.netloc, _SENTINEL_PORT),
         service=unquote(service),
         tls=tls or bool(secure),
+        sentinel_tls=tls or bool(secure),
         options=_with_provider({"db": database(db), **_credentials(parts), **known}),
         sentinel_options={**secure, **theirs},
     )
@@ -185,12 +187,15 @@ def _credentials(parts: SplitResult) -> dict[str, Any]:
 
 
 def database(value: Any) -> int:
-    """A database's number, from a path or a setting."""
+    """A database's number, from a path or a setting.
+
+    :raises ConfigurationError: for what is no number; its text does not repeat it.
+    """
     try:
         return int(str(value or 0).strip("/") or 0)
     except ValueError:
         pass
-    raise _Wrong("the database must be a number")
+    raise ConfigurationError("the database must be a number")
 
 
 def _with_provider(options: dict[str, Any]) -> dict[str, Any]:
