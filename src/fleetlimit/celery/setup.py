@@ -22,7 +22,7 @@ from fleetlimit.celery.presence import Presence, local_time
 from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.signals import send_events
 from fleetlimit.celery.task import install_all
-from fleetlimit.errors import FleetlimitError
+from fleetlimit.errors import ConfigurationError, FleetlimitError, StoreRefused
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.redis import RedisStore
 
@@ -55,19 +55,30 @@ def _after_finalize(sender: Any, **_: Any) -> None:
 class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no type hints
     """Prepares every kind of worker before its pool starts, and runs its releaser after.
 
-    :raises ConfigurationError: when there are limited tasks and no Redis, or a setting is wrong.
+    :raises SystemExit: after one line that says why, when there are limited tasks and no Redis, a setting is
+        wrong, or Redis refuses what an operator must change.
     """
 
     label = "fleetlimit"
     requires = ("celery.worker.components:Pool",)  # a thread that runs when a pool forks is trouble
 
     def create(self, worker: Any) -> _Threads | None:
+        try:
+            return self._create(worker)
+        except (ConfigurationError, StoreRefused) as error:
+            logger.critical("fleetlimit: this worker cannot start: %s", error)
+        raise SystemExit(1)
+
+    def _create(self, worker: Any) -> _Threads | None:
         limited = install_all(worker.app)
         if not limited:
             return None
         app = worker.app
         threads: list[Any] = []
         settings = settings_of(app)
+        if not settings.enabled:
+            logger.warning("fleetlimit: rate limits are off (fleetlimit_enabled=False)")
+            return None
         for line in advice(app, settings):
             logger.warning("fleetlimit: %s", line)
         if store := redis_store(limiter_of(app).store):
@@ -111,6 +122,8 @@ def _presence(store: RedisStore, worker: Any) -> Presence:
     found = Presence(store, processes)
     try:
         found.beat()
+    except StoreRefused:
+        raise  # it does not pass by itself, and tasks would wait for ever
     except FleetlimitError as error:
         logger.warning("fleetlimit: starts without Redis; limited tasks wait for it: %s", error)
     return found

@@ -8,12 +8,14 @@ is sent once) and longer timeouts than ours.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import redis
+from celery.app import utils as celery_utils
 
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.store.connection import TIMEOUT_S
@@ -21,6 +23,7 @@ from fleetlimit.store.urls import Endpoint, credential_provider, database, endpo
 
 __all__ = ["Source", "broker_endpoint", "same_server", "source_of"]
 
+_URL_SETTING = "FLEETLIMIT_URL"
 _REDIS = ("redis", "rediss", "sentinel", "redis+socket", "socket", "valkey", "valkeys")
 _PORT, _SENTINEL_PORT = 6379, 26379
 #: Arguments of Celery's connections that are ours as well.
@@ -52,13 +55,27 @@ class Source:
     key_prefix: str | None = None
 
 
+def hide_url() -> None:
+    """Have `celery report` and `celery inspect conf` mask `fleetlimit_url`, which may hold a password.
+
+    Celery masks settings by their names, with this pattern. A value that hides itself would not do: a
+    worker answers `inspect conf` with the text of a `str`, whatever its `repr`.
+    """
+    hidden = celery_utils.HIDDEN_SETTINGS
+    if not hidden.search(_URL_SETTING):
+        celery_utils.HIDDEN_SETTINGS = re.compile(f"{hidden.pattern}|{_URL_SETTING}", hidden.flags)
+
+
+hide_url()
+
+
 def source_of(app: Any) -> Source:
     """:raises ConfigurationError: listing the places looked at, or naming the one that cannot be read."""
     conf = app.conf
     own = conf.get("fleetlimit_key_prefix")
     said = {
         "app.conf.fleetlimit_url": conf.get("fleetlimit_url"),
-        "FLEETLIMIT_URL": os.environ.get("FLEETLIMIT_URL"),
+        _URL_SETTING: os.environ.get(_URL_SETTING),
     }
     for url in said.values():
         if url is not None and url != "":
