@@ -208,22 +208,38 @@ def test_a_lost_reply_is_no_outage(between: Proxy, server: Server) -> None:
     assert RateLimiter(server.url).peek(TEN).remaining == 8  # spent once, and not again
 
 
-def test_a_store_that_was_busy_for_a_moment_is_no_outage(tmp_path: Path) -> None:
+def test_a_late_reply_is_waited_for_and_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hourly = RateLimit("hourly", 10, 3600, burst=10)
     with redis_server(tmp_path) as slow:
-        store = RedisStore(slow.url)
-        one, look = Guard(store, "share", lambda: 1), store.answers
-        assert one.acquire([Spend(TEN)]).admitted
+        one, read = Guard(RedisStore(slow.url), "share", lambda: 1), redis.Connection.read_response
+        assert one.acquire([Spend(hourly)]).admitted
         slow.process.send_signal(signal.SIGSTOP)
 
-        def woken(spend: Spend) -> bool:
-            slow.process.send_signal(signal.SIGCONT)  # it goes on while it is looked at again
-            return look(spend)
+        def woken(self: redis.Connection, *args: object, **options: object) -> object:
+            try:
+                return read(self, *args, **options)  # type: ignore[arg-type]
+            except redis.TimeoutError:
+                slow.process.send_signal(signal.SIGCONT)  # it goes on once it was late
+                raise
 
-        store.answers = woken  # type: ignore[method-assign]
-        outcome = one.acquire([Spend(TEN)])
-        assert (outcome.verdict, outcome.alone) == (Verdict.DENIED, True)
-        assert not one.health.away
-        assert not one.acquire([Spend(TEN)]).alone
+        monkeypatch.setattr(redis.Connection, "read_response", woken)
+        outcome = one.acquire([Spend(hourly)])
+        assert (outcome.admitted, outcome.alone, one.health.outages) == (True, False, 0)
+        assert one.inner.peek([Spend(hourly)]).readings[0].remaining == 8  # spent once
+
+
+def test_a_connection_of_a_users_client_has_its_own_patience(between: Proxy) -> None:
+    url = f"redis://127.0.0.1:{between.port}/0"
+    one = RateLimiter(redis.Redis.from_url(url, socket_timeout=0.6))
+    assert one.acquire(TEN)
+    between.black_hole = True
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        one.acquire(TEN)
+    assert time.monotonic() - began > 0.5
+    assert away(one)
 
 
 def test_a_store_that_answers_reads_only_is_away(between: Proxy) -> None:

@@ -31,7 +31,7 @@ class Connection:
         self._source = checked_source(
             source
         )  # a wrong URL shows itself here, not at the first call
-        self._timeout = timeout
+        self.timeout = timeout
         self._lock = threading.Lock()
         self._pid: int | None = None
         self._client: Any = None
@@ -52,7 +52,7 @@ class Connection:
         if self._pid != os.getpid():
             with self._lock:
                 if self._pid != os.getpid():
-                    self._client = make_client(self._source, self._timeout)
+                    self._client = make_client(self._source, self.timeout)
                     self._pid = os.getpid()
         return self._client
 
@@ -65,7 +65,7 @@ class Connection:
         connection: Any = pool.get_connection(*_COMMAND)
         try:
             connection.send_command(*command)
-            return connection.read_response()
+            return self._reply(connection)
         except redis.exceptions.ReadOnlyError:
             # Another one is master now: the next connection may reach it.
             pool.disconnect()
@@ -77,6 +77,16 @@ class Connection:
             raise
         finally:
             pool.release(connection)
+
+    def _reply(self, connection: Any) -> Any:
+        """The reply, waited for once more after a first timeout. It is mostly late because Redis or the
+        host was busy, and this way it is known what became of the command. Nothing is sent again."""
+        if not 0 < (connection.socket_timeout or 0) <= self.timeout:
+            return connection.read_response()  # a client with a patience of its own
+        try:
+            return connection.read_response(disconnect_on_error=False)
+        except redis.TimeoutError:
+            return connection.read_response()
 
     def close(self) -> None:
         with self._lock:

@@ -1,7 +1,8 @@
 """A store under a policy for the time when it gives no answer.
 
-A call without an answer is looked at twice: if the store answers a read right after it, the call was lost
-or slow, and the caller is denied for a moment. Else a breaker opens: from then on decisions are made here,
+Before the store counts as away it is looked at twice. A reply that is late is waited for once more, and
+where a connection broke, the store is asked something that only reads: if it answers, the caller is denied
+for a moment. Else a breaker opens: from then on decisions are made here,
 without asking, and a thread probes until the store answers again. All processes then go back at the same instant, which the first
 one to notice sets on the store's own clock: else some would take the whole limit from Redis while
 others still took their share of it.
@@ -56,6 +57,8 @@ _PROBE_S, _PROBE_LATER_S = (0.2, 0.4), (0.5, 1.0)
 _SHARE = 1.02
 #: Without one answered call for so long the store is away, whatever it says to reads, seconds.
 _DOUBT_S = 2.0
+#: So many timeouts of silence are enough to know (a little below two, for a clock that rounds).
+_WAITED = 1.9
 #: A refusal that comes and goes is said again only after so long, seconds.
 _SAY_AGAIN_S = 600.0
 #: How much later than a sleep in place a caller comes back that is denied for a moment, seconds.
@@ -124,6 +127,7 @@ class Guard:
     def acquire(self, spends: Sequence[Spend], ticket: Ticket | None = None) -> Outcome:
         if self._away_since is not None:
             return self._alone(spends, ticket, self._still_away())
+        began = time.monotonic()
         try:
             outcome = self.inner.acquire(spends, ticket)
         except StoreUnavailable as error:
@@ -131,24 +135,26 @@ class Guard:
         else:
             self._doubt_since = None
             return outcome
-        if away := self._is_away(cause, spends):
+        if away := self._is_away(cause, spends, time.monotonic() - began):
             self._lost(cause, spends)
         sent = ticket and ticket.message and not cause.crowded
         if ticket and sent and self._policies(spends) <= {"share", "wait"}:
             return self._insist(spends, ticket)
         return self._alone(spends, ticket, cause) if away else self._moment(spends, ticket, cause)
 
-    def _is_away(self, cause: StoreUnavailable, spends: Sequence[Spend]) -> bool:
+    def _is_away(self, cause: StoreUnavailable, spends: Sequence[Spend], took: float) -> bool:
         """Whether a failed call means that the store is away. It is not where this process had no free
         connection, nor where the store answers a read right after: then the call met a connection that
-        was cut, or a store that was busy for a moment."""
+        was cut. A call that `took` two timeouts (seconds) has waited long enough."""
         if cause.crowded:
             return False
         if isinstance(cause, StoreRefused) or isinstance(cause.__cause__, ResponseError):
             return True  # it has answered, and does not decide
         now = time.monotonic()
         since = self._doubt_since = self._doubt_since or now
-        return now - since > _DOUBT_S or not self.inner.answers(spends[0])
+        if now - since > _DOUBT_S or took >= _WAITED * self.inner.connection.timeout:
+            return True
+        return not self.inner.answers(spends[0])
 
     def _insist(self, spends: Sequence[Spend], ticket: Ticket) -> Outcome:
         """A message went along and the reply was lost: it may lie parked. Ask again, shortly, before a
