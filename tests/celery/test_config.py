@@ -6,6 +6,7 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+import celery
 import pytest
 import redis
 from celery import Celery
@@ -15,8 +16,11 @@ from fleetlimit.celery.config import limiter_of, settings_of
 from fleetlimit.celery.source import source_of
 from fleetlimit.demo.processes import spawn, until
 from fleetlimit.limiter import redis_store
-from fleetlimit.store.urls import Endpoint
+from fleetlimit.store.urls import Endpoint, endpoint_of
 from tests.store.test_secrets import shown
+
+#: Celery knows credential providers, and TLS options beside a plain URL.
+SINCE_56 = celery.VERSION >= (5, 6)
 
 
 def endpoint(**conf: Any) -> Endpoint:
@@ -68,7 +72,7 @@ def test_a_unix_socket_as_celery_writes_it(place: str) -> None:
         ("result_backend", {"redis_backend_use_ssl": {"ssl_ca_certs": "CA", "ssl_cert_reqs": 2}}),
     ],
 )
-@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+@pytest.mark.parametrize("scheme", ["redis", "rediss"] if SINCE_56 else ["rediss"])
 def test_tls_as_celery_is_told(
     place: str, options: dict[str, Any], scheme: str, tmp_path: Path
 ) -> None:
@@ -99,14 +103,25 @@ class Provider(redis.CredentialProvider):
 @pytest.mark.parametrize(
     "conf",
     [
-        {"broker_url": f"redis://u:p@h/0?credential_provider={PROVIDER}"},
-        {"result_backend": f"redis://u:p@h/0?credential_provider={PROVIDER}"},
-        {"result_backend": "redis://u:p@h/0", "redis_backend_credential_provider": PROVIDER},
-        {"result_backend": "redis://h", "redis_backend_credential_provider": Provider()},
+        {"fleetlimit_url": f"redis://u:p@h/0?credential_provider={PROVIDER}"},
+        *(
+            (
+                {"broker_url": f"redis://u:p@h/0?credential_provider={PROVIDER}"},
+                {"result_backend": f"redis://u:p@h/0?credential_provider={PROVIDER}"},
+                {
+                    "result_backend": "redis://u:p@h/0",
+                    "redis_backend_credential_provider": PROVIDER,
+                },
+                {"result_backend": "redis://h", "redis_backend_credential_provider": Provider()},
+            )
+            if SINCE_56
+            else ()
+        ),
     ],
 )
 def test_a_credential_provider(conf: dict[str, Any]) -> None:
-    found = endpoint(**conf)
+    url = conf.get("fleetlimit_url")
+    found = endpoint_of(url) if url else endpoint(**conf)
     assert isinstance(found.options["credential_provider"], Provider)
     assert not {"username", "password"} & set(found.options)
     RateLimiter(found)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import celery
 import pytest
 import redis
 
@@ -78,7 +79,7 @@ class Shop:
         send = "import shop; [(shop.limited.delay(n), shop.free.delay(n)) for n in range(10)]"
         assert not self.call("-c", send)
         until(lambda: self.said.count("\nran ") == 10, "ten limited tasks", 30)
-        assert self.said.count("\nfree ") == 10
+        until(lambda: self.said.count("\nfree ") == 10, "ten free tasks", 30)
 
     def refuses(self) -> str:
         """Do not start; the line that says why."""
@@ -133,7 +134,11 @@ def test_a_certificate_that_is_not_trusted(server: Server, tmp_path: Path) -> No
         assert "certificate verify failed" in one.refuses()
 
 
-@pytest.mark.parametrize("place", ["broker_url", "fleetlimit_url"])
+# Celery itself knows credential providers since 5.6.
+PLACES = ["fleetlimit_url", "broker_url"]
+
+
+@pytest.mark.parametrize("place", PLACES if celery.VERSION >= (5, 6) else PLACES[:1])
 def test_a_credential_provider(server: Server, tmp_path: Path, place: str) -> None:
     with redis_server(tmp_path) as guarded:
         admin = redis.Redis.from_url(guarded.url)

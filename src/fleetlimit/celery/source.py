@@ -41,6 +41,8 @@ _TAKEN = (
     "protocol",
 )
 _TIMEOUTS = ("socket_timeout", "socket_connect_timeout")
+#: Errors of Celery's own about options, which repeat nothing of a URL.
+_HARMLESS = ("ssl_cert_reqs", "SSL connection parameters", "Credential provider is not")
 #: Celery ends a result backend's prefix with this, where it does not end with any of these.
 _END, _ENDS = "_", ":_-."
 
@@ -247,7 +249,9 @@ def _read(place: str, read: Callable[[], Any]) -> Any:
         return read()
     except Exception as error:
         kind, said = type(error).__name__, str(error).strip()
-    known = said if "ssl_cert_reqs" in said else f"Celery cannot read it ({kind})"
+    if any(words in said for words in _HARMLESS):
+        raise ConfigurationError(f"{place}: {said}")
     raise ConfigurationError(
-        f"{place}: {known}; in a password, the characters / ? # [ ] @ % must be percent-encoded"
+        f"{place}: Celery cannot read it ({kind}); in a password, the characters / ? # [ ] @ % must be "
+        "percent-encoded"
     )
