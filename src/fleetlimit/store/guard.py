@@ -193,7 +193,8 @@ class Guard:
 
     def close(self) -> None:
         with self._lock:
-            self._away_since, self._life = None, object()
+            self._away_since = self._refusal = None
+            self._life = object()
         self.inner.close()
 
     def _asked(self, call: Callable[[], T]) -> T:
