@@ -64,7 +64,7 @@ def _addresses(host: str, port: int, kind: int, timeout: float | None) -> list[_
     if lookup is mine:
         threading.Thread(target=mine.run, name="fleetlimit-resolver", daemon=True).start()
     if not lookup.done.wait(timeout):
-        raise socket.timeout(f"the name {host} was not resolved within {timeout:g} s")  # noqa: UP041  # another class before 3.10
+        raise TimeoutError(f"the name {host} was not resolved within {timeout:g} s")
     if lookup.error:
         raise OSError(*lookup.error.args)
     return lookup.found
