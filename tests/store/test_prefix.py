@@ -79,7 +79,7 @@ def test_a_room_lists_its_keys_without_the_prefix(server: Server) -> None:
     store = RedisStore(server.url, key_prefix="dev:")
     store.acquire([Spend(ONE, "k")])
     store.acquire([Spend(ONE, "k")], Ticket("t", broker="b", message="m"))
-    assert Room(store, "b").keys(["one"]) == [("one", "k")]
+    assert Room(store, "b").keys(["one"]) == ([("one", "k")], 1)
 
 
 def test_a_user_that_may_touch_its_own_prefix_only(server: Server, client: redis.Redis) -> None:
