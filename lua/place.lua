@@ -2,7 +2,6 @@
 -- now, slack, look_only, id, first_seen, max_sleep, horizon, grace, copy, message, lane, broker, queue; then
 -- the decision: verdict, wait, sleep, last (the limit that binds), wake (one with a lane that was gone and is back).
 
-local HOP_US = 30000000  -- a wait as a countdown is promised in parts: half of what is left, no less than this
 local TELL_US = 200000 -- so soon a line with another broker's tasks is visited
 
 -- the rule in force for the limit at ARGV[a + 1 ...], its override at KEYS[k]
@@ -83,7 +82,7 @@ local function settle_place(ask, l, takes_place)
   if takes_place and ask.verdict == 2 then
     park(l, ask.id, t, l.ticket, FORM .. ':' .. l.given .. ':' .. ask.message, ask.now)
   elseif takes_place then
-    local hop = math.min(ask.wait, ask.horizon, math.max(HOP_US, math.floor(ask.wait / 2)))
+    local hop = math.min(ask.wait, ask.horizon, math.max(ask.hop, math.floor(ask.wait / 2)))
     local deadline = ask.now + hop + ask.grace
     join(l, ask.id, t, l.ticket, deadline, math.ceil((deadline - ask.now) / 1000) + ask.slack, ask.now)
   elseif l.ticket then

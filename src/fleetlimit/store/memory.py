@@ -325,7 +325,7 @@ class MemoryStore:
         if ticket and one.seen and line.order:
             line.hear(now)
         if ticket and places:  # in the line that binds
-            deadline = now + hop_us(wait, ticket.horizon_us) + ticket.grace_us
+            deadline = now + hop_us(wait, ticket.horizon_us, ticket.hop_us) + ticket.grace_us
             line.join(ticket.name, one.seen or now, deadline, one.spend.cost, now)
         elif ticket:
             line.leave(ticket.name)

@@ -332,7 +332,7 @@ def _ticket_args(ticket: Ticket) -> list[Arg]:
     expires = -1 if ticket.expires_in_us is None else max(0, ticket.expires_in_us)
     numbers = (
         f"{ticket.max_sleep_us} {ticket.horizon_us} {ticket.grace_us} {expires} "
-        f"{ticket.park_after_us} {ticket.lead_us}"
+        f"{ticket.park_after_us} {ticket.lead_us} {ticket.hop_us}"
     )
     where = ticket.lane, ticket.broker, ticket.queue
     return [ticket.name, ticket.first_seen_us, ticket.copy, ticket.message, *where, numbers]
