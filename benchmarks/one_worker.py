@@ -1,4 +1,4 @@
-"""One prefork worker of two processes on a Redis of its own, for the benchmarks that bring an app."""
+"""Prefork workers of two processes each on a Redis of their own, for the benchmarks that bring an app."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ from fleetlimit.demo.processes import environment, redis_server, scratch, spawn,
 @contextmanager
 def one_worker(app: Celery, module: str) -> Iterator[redis.Redis]:
     """A worker of `app`, which stands in `module` beside this one; a client of its broker."""
+    with workers_of(app, module, 1) as client:
+        yield client
+
+
+@contextmanager
+def workers_of(app: Celery, module: str, number: int) -> Iterator[redis.Redis]:
+    """Several of them."""
     with scratch() as folder, redis_server(folder) as server:
         app.conf.broker_url = server.url
         env = environment(
@@ -25,9 +32,15 @@ def one_worker(app: Celery, module: str) -> Iterator[redis.Redis]:
             sys.executable, "-m", "celery", "-A", module, "worker", "-P", "prefork", "-c", "2",
             "--without-gossip", "--without-mingle", "-l", "WARNING",
         ]  # fmt: skip
-        worker = spawn(command, folder / "worker.log", env=env)
+        workers = [
+            spawn([*command, "-n", f"w{n}@%h"], folder / f"worker{n}.log", env=env)
+            for n in range(number)
+        ]
         try:
-            until(lambda: app.control.ping(timeout=0.5), "the worker", 60)
+            until(lambda: len(app.control.ping(timeout=0.5)) == number, "the workers", 60)
             yield redis.Redis.from_url(server.url)
         finally:
-            stop(worker)
+            for worker in workers:
+                worker.terminate()
+            for worker in workers:
+                stop(worker)

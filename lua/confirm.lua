@@ -2,10 +2,10 @@
 -- What became of claimed messages: published (they are forgotten, and their tickets get a deadline), or not (the
 -- claim is given back, and after some tries the message lies in quarantine).
 -- KEYS  state, line, tickets, lanes, due, room, started, bad, and the index of rooms (not on a Cluster)
--- ARGV  1 now_us ('' = the server's clock)   2 grace_us   3 when they were claimed   4 tries at most
+-- ARGV  1 now_us ('' = the server's clock)   2 grace_us   3 when they were claimed   4 tries at most   5 our broker
 --       then for each: ticket; '' = published, else why not; '1' = that counts as a try
--- Reply integers: how many were published, in quarantine, and when to visit again for those given back (0 =
---       there are none). One that has been parked again since (another claim, or none) stays.
+-- Reply integers: how many were published, in quarantine, and when to visit again for those given back (0 = as
+--       is known already, -1 = not at all: nothing of ours is parked any more). One that has been parked again since (another claim, or none) stays.
 local FIRST_US, LONGEST_US = 1000000, 60000000 -- pauses before another try
 local now, slack = clock(ARGV[1])
 local l, done, bad, visit = room_at(KEYS), 0, 0, math.huge
@@ -32,7 +32,7 @@ local function refused(id, t, why, counts)
   write_ticket(l, id, t)
 end
 
-for i = 5, #ARGV, 3 do
+for i = 6, #ARGV, 3 do
   local t = ticket_at(l, ARGV[i])
   if t and t.parked and t.let_go_at == tonumber(ARGV[3]) then
     if ARGV[i + 1] == '' then published(ARGV[i], t) else refused(ARGV[i], t, ARGV[i + 1], ARGV[i + 2] == '1') end
@@ -42,9 +42,13 @@ write_lanes(l)
 if l.units ~= units then save(l) end
 keep(l.due, math.ceil(ARGV[2] / 1000) + slack)
 settle_expiry(l, now, slack)
-if visit == math.huge then visit = 0 end
+local parked = 0
+for _, lane in pairs(lanes_of(l)) do
+  if lane.broker == ARGV[5] then parked = parked + lane.parked end
+end
+if visit == math.huge then visit = parked > 0 and 0 or -1 end
 if KEYS[9] and visit > 0 then
   local known = tonumber(redis.call('ZSCORE', KEYS[9], l.key))
   if not known or visit < known then redis.call('ZADD', KEYS[9], text(visit), l.key) end
-end
+elseif KEYS[9] and visit < 0 then redis.call('ZREM', KEYS[9], l.key) end
 return { done, bad, visit }

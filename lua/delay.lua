@@ -7,7 +7,7 @@
 local now, slack = clock(ARGV[1])
 local late = tonumber(ARGV[2])
 local rules = {}
-for i = 1, #KEYS / 2 do -- all of them before anything is written: one may have to be loaded
+for i = 1, #KEYS / 2 do -- all of them before anything is written: one may be foreign
   rules[i] = in_force(KEYS[2 * i], ARGV[3 * i + 2], now, ARGV[3 * i])
   rule_of(rules[i])
 end

@@ -18,6 +18,7 @@
 local PURGE = 64           -- overdue tickets looked at by one call at most: its cost stays bounded
 local LATE_US = 1000000    -- a task that comes so much later than promised is not waited for
 local SILENT, SILENT_US = 3, 5000000 -- so many late ones, or one so late, and nobody heard: the lane is gone
+local HEARD_US = 100000     -- so exactly it is kept when a lane was heard
 local LONGEST_WAY_US = 600000000
 local LOOK = 64            -- costs of so many of those ahead are added up exactly
 local NOBODY = 9000000000000000
@@ -153,9 +154,21 @@ end
 local function hear(l, name, now, copy)
   local lane, was_gone = lane_at(l, name, now), false
   was_gone = lane.gone > 0
+  -- to the tenth of a second: it need not be written each time
+  local changed = was_gone or now - lane.heard_at >= HEARD_US or now < lane.heard_at or copy ~= ''
+  if not changed then return false end
   lane.gone, lane.heard_at, lane.changed = 0, now, true
   if tonumber(copy) then lane.way = math.floor(math.min(math.max(now - copy, 0.8 * lane.way, 0), LONGEST_WAY_US)) end
   return was_gone
+end
+
+-- A new task came from the queue of a lane that is gone: somebody reads it again, so one of those who wait is offered
+-- at once. Whether there is anything to offer.
+local function probe(l, name, now)
+  local lane = lanes_of(l)[name]
+  if not lane or lane.gone == 0 or lane.parked == 0 or lane.probe_at <= now then return false end
+  lane.probe_at, lane.changed, l.touched = now, true, true
+  return true
 end
 
 -- the first tickets (`most` of them) of the lanes that are not gone, in order: { id, lane, place }
@@ -223,32 +236,38 @@ local function keep(key, ttl_ms)
   if redis.call('PTTL', key) < ttl_ms then redis.call('PEXPIRE', key, text(ttl_ms)) end
 end
 
--- a place for who has none yet
-local function take_place(l, id, t, now)
-  local former = ticket_at(l, id)
+-- take a place, or keep the one of the ticket `former`
+local function take_place(l, id, t, former, now)
   if former then
     t.lane, t.place, t.tries = former.lane, former.place, former.tries
-    count(l, former, -1)
+    if former.parked ~= t.parked or former.cost ~= t.cost then
+      count(l, former, -1)
+      count(l, t, 1, now)
+    end
+    if former.parked and not t.parked then redis.call('HDEL', l.room, id) end
+    if former.parked == t.parked and former.cost == t.cost and former.let_go_at == 0 then return end
   else
     redis.call('ZADD', l.line, 0, member(id, t))
+    count(l, t, 1, now)
   end
-  count(l, t, 1, now)
   write_ticket(l, id, t)
 end
 
 -- take or keep a place, with a deadline (the lanes are to be written, and the expiry set, after this)
-local function join(l, id, t, deadline, ttl_ms, now)
+local function join(l, id, t, former, deadline, ttl_ms, now)
   t.parked = false
-  take_place(l, id, t, now)
-  redis.call('HDEL', l.room, id)
+  take_place(l, id, t, former, now)
   redis.call('ZADD', l.due, text(deadline), id)
-  keep(l.due, ttl_ms)
+  if redis.call('PTTL', l.due) < ttl_ms then
+    redis.call('PEXPIRE', l.due, text(ttl_ms))
+    l.extended = true
+  end
 end
 
 -- take or keep a place, and leave the message here: no deadline, no expiry, until it is let go
-local function park(l, id, t, message, now)
-  t.parked = true
-  take_place(l, id, t, now)
+local function park(l, id, t, former, message, now)
+  t.parked, l.extended = true, true
+  take_place(l, id, t, former, now)
   redis.call('ZREM', l.due, id)
   redis.call('HSET', l.room, id, message)
 end

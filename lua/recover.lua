@@ -11,7 +11,7 @@ if ARGV[3] == 'drop' or not lane then return 1 end
 l.count = redis.call('ZCARD', l.line)
 local t = { lane = lane, place = tonumber(place), cost = tonumber(cost), let_go_at = 0, tries = 0, not_before = 0 }
 if lane_at(l, lane, now).broker == '' then l.by_lane[lane].broker = ARGV[4] end
-park(l, id, t, message, now)
+park(l, id, t, ticket_at(l, id), message, now)
 write_lanes(l)
 expire(l, 0)
 save(l, 0)

@@ -14,8 +14,14 @@
 
 local SLACK_MS = 60000 -- an injected clock does not move with the server's expiry
 local FORM = '1'       -- of all that is stored here
+local LONGEST_SLEEP_US = 1000000 -- ahead of time nothing is booked by more
 local HEADER = 66      -- bytes before a log's ring
-local ALGORITHMS = {}  -- by letter; filled by gcra.lua, fixed_window.lua, ...
+local MAKERS = {}       -- by letter: make the algorithm of gcra.lua, fixed_window.lua, ...
+local ALGORITHMS = setmetatable({}, { __index = function(made, letter)
+  if not MAKERS[letter] then return nil end
+  MAKERS[letter]()
+  return rawget(made, letter)
+end })
 
 -- now_us from the server's clock, or the injected one; and the slack for a TTL
 local function clock(injected)
@@ -47,13 +53,12 @@ local function foreign(key, value, what)
   error('FLEETLIMIT not ' .. what .. ' at key ' .. key)
 end
 
--- the algorithm of a rule, and its numbers; before anything is written, for it may not have been loaded
+-- the algorithm of a rule, and its numbers
 local SIZES = { g = 3, f = 7, c = 5, l = 2 }
 local function rule_of(value)
   local letter, r = string.sub(value, 1, 1), numbers_of(string.sub(value, 3))
   local size = SIZES[letter]
   if not size or #r ~= size or r[1] < 1 or r[2] < 0 then error('FLEETLIMIT not a rule: ' .. value) end
-  if not ALGORITHMS[letter] then error('FLEETLIMIT_LOAD an override counts in another way') end
   return ALGORITHMS[letter], r
 end
 

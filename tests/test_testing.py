@@ -61,7 +61,7 @@ def test_off_admits_all() -> None:
 
 
 def test_recorded_tells_what_was_asked(limits_recorded: testing.Limits) -> None:
-    RateLimiter(NOWHERE).acquire([(LIMIT, "x"), RateLimit("other", 5)])
+    RateLimiter(NOWHERE).acquire([(LIMIT, "x"), RateLimit("other", 5, 1)])
     assert limits_recorded.asked == [
         testing.Asked("api", "x", 1, True),
         testing.Asked("other", "", 1, True),
@@ -79,3 +79,13 @@ def test_nothing_is_left_behind() -> None:
         limiter.acquire(LIMIT)
     with pytest.raises(ConfigurationError):
         RateLimiter()
+
+
+def test_what_a_program_says_of_its_redis_is_checked_and_not_needed(
+    limits_in_memory: testing.Limits,
+) -> None:
+    limiter = RateLimiter(on_outage="share", processes=4, client_time=True)
+    assert [bool(limiter.acquire(LIMIT)) for _ in range(2)] == [True, False]
+    limiter.pause("never-heard-of", 5)  # names are known in Redis only
+    with pytest.raises(ConfigurationError, match="on_outage='nonsense'"):
+        RateLimiter(on_outage="nonsense")

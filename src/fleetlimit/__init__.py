@@ -12,7 +12,9 @@ from fleetlimit.errors import (
     LimitConflictWarning,
     RateLimited,
     StateError,
+    StoreRefused,
     StoreUnavailable,
+    UnknownLimitError,
 )
 from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import Decision, RateLimiter
@@ -32,7 +34,9 @@ __all__ = [
     "RateLimitedTask",
     "RateLimiter",
     "StateError",
+    "StoreRefused",
     "StoreUnavailable",
+    "UnknownLimitError",
     "limits_outage",
     "rate_limited",
     "task_throttled",

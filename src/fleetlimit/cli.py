@@ -83,74 +83,89 @@ def status(name: str, key: str | None, url: str | None, as_json: bool) -> None:
     click.echo(f"paused     {found['paused']:.1f} s more" if found["paused"] else "paused     no")
 
 
+def _units(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """:raises click.BadParameter: for what is no whole number."""
+    if value is None:
+        return None
+    with suppress(ValueError):
+        return int(value)
+    try:
+        rate = RateLimit.parse(value, name="rate")
+    except ConfigurationError:
+        raise click.BadParameter(f"{value!r} is not a whole number") from None
+    raise click.BadParameter(
+        f"{value!r} is Celery's form of a rate; write {rate.limit} --per {rate.per:g}"
+    )
+
+
+_force = click.option("--force", is_flag=True, help="Also for a limit that nobody has announced.")
+
+
 @main.command()
 @click.argument("name")
-@click.argument("limit", type=int, required=False)
+@click.argument("limit", callback=_units, required=False)
 @click.option("--per", type=float, help="The period, in seconds; needed with LIMIT.")
 @click.option("--burst", type=int, help="Units that may start at one instant; 1 if not said.")
-@click.option("--margin", default=0.01, show_default=True, help="Share of the period kept free.")
+@click.option("--margin", type=float, help="Share of the period kept free; 0.01 if not said.")
 @click.option(
     "--algorithm", type=click.Choice(ALGORITHMS), help="How it counts, if not as in the code."
 )  # fmt: skip
-@click.option("--offset", default=0.0, help="When windows begin after the epoch, in seconds.")
+@click.option("--offset", type=float, help="When windows begin after the epoch, in seconds.")
 @click.option("--tz", help="The zone to whose midnight a fixed window is aligned.")
+@_force
 @_url
-@click.pass_context
 def configure(
-    ctx: click.Context, name: str, limit: int | None, per: float | None, burst: int | None, margin: float,
-    algorithm: str | None, offset: float, tz: str | None, url: str | None,
+    name: str, limit: int | None, per: float | None, burst: int | None, margin: float | None,
+    algorithm: str | None, offset: float | None, tz: str | None, force: bool, url: str | None,
 ) -> None:  # fmt: skip
     """Change a limit's numbers for the whole fleet, at once, until changed again.
 
     All of them: what is not said here (burst, margin, offset, tz) is as by default, and not as in the
     code. Without LIMIT the numbers in the code are in force again.
     """
-    given = [
-        one for one in ("per", "burst", "margin", "algorithm", "offset", "tz") if _said(ctx, one)
-    ]
+    numbers: dict[str, Any] = {"per": per, "burst": burst, "margin": margin}
+    numbers |= {"algorithm": algorithm, "offset": offset, "tz": tz}
+    given = [option for option, value in numbers.items() if value is not None]
     if limit is None and given:
         raise click.UsageError(f"--{given[0]} without LIMIT: say how many units per period")
     if limit is not None and per is None:
         raise click.UsageError("LIMIT without --per: say how long the period is")
     with _plain_errors():
-        _limiter(url).configure(
-            name,
-            limit,
-            per or 1.0,
-            burst=burst,
-            margin=margin,
-            algorithm=algorithm,
-            offset=offset,
-            tz=tz,
-        )
+        _limiter(url).configure(name, limit, **numbers, force=force)
     more = [f"burst {burst or 1}", algorithm or "the code's algorithm", *([tz] if tz else [])]
     click.echo(
         f"{name}: {'as in the code' if limit is None else f'{limit} per {per:g} s, ' + ', '.join(more)}"
     )
 
 
-def _said(ctx: click.Context, option: str) -> bool:
-    return ctx.get_parameter_source(option) is not click.core.ParameterSource.DEFAULT
-
-
 @main.command()
 @click.argument("name")
 @click.argument("seconds", type=float)
+@click.option(
+    "--force", is_flag=True, help="Also shorten a pause, and pause a limit that nobody has announced."
+)  # fmt: skip
 @_url
-def pause(name: str, seconds: float, url: str | None) -> None:
-    """Close a limit for the whole fleet: nothing starts for so many SECONDS."""
+def pause(name: str, seconds: float, force: bool, url: str | None) -> None:
+    """Close a limit for the whole fleet: nothing starts for so many SECONDS. A pause that lasts longer
+    already goes on."""
     with _plain_errors():
-        _limiter(url).pause(name, seconds)
-    click.echo(f"{name}: paused for {seconds:g} s")
+        lasts = _limiter(url).pause(name, seconds, force=force)
+    if lasts > seconds + 0.001:
+        click.echo(
+            f"{name}: stays paused for {lasts:.0f} s, as was said before (--force shortens it)"
+        )
+    else:
+        click.echo(f"{name}: paused for {seconds:g} s")
 
 
 @main.command()
 @click.argument("name")
+@_force
 @_url
-def resume(name: str, url: str | None) -> None:
+def resume(name: str, force: bool, url: str | None) -> None:
     """End a pause."""
     with _plain_errors():
-        _limiter(url).resume(name)
+        _limiter(url).resume(name, force=force)
     click.echo(f"{name}: goes on")
 
 

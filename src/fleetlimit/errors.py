@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fleetlimit.limiter import Decision
@@ -15,12 +15,28 @@ __all__ = [
     "LimitConflictWarning",
     "RateLimited",
     "StateError",
+    "StoreRefused",
     "StoreUnavailable",
+    "UnknownLimitError",
 ]
 
 
 class FleetlimitError(Exception):
-    """Base of every error this library raises."""
+    """Base of every error this library raises. Pickling keeps its text and all of its attributes, for it
+    travels from a pool process to the worker."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(
+    kind: type[FleetlimitError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> FleetlimitError:
+    """An error as it was, whatever its class asks for when one is made."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class ConfigurationError(FleetlimitError, ValueError):
@@ -29,6 +45,19 @@ class ConfigurationError(FleetlimitError, ValueError):
 
 class CostError(ConfigurationError):
     """A cost above the burst (or below 1): it could never be admitted, so Redis is not asked."""
+
+
+class UnknownLimitError(ConfigurationError):
+    """A name under which no worker and no program has announced a limit. `name`: what was given; `nearest`: a
+    known name that is spelt like it, or None."""
+
+    def __init__(self, name: str, nearest: str | None) -> None:
+        hint = f" Did you mean {nearest}?" if nearest else ""
+        super().__init__(
+            f"name={name!r}: no worker and no program has announced a limit of this name.{hint} "
+            "(To change it all the same: force=True, or --force.)"
+        )
+        self.name, self.nearest = name, nearest
 
 
 class KeyValueError(FleetlimitError, ValueError):
@@ -40,15 +69,20 @@ class StateError(FleetlimitError):
 
 
 class StoreUnavailable(FleetlimitError):
-    """The store gave no answer in time. `__cause__` is the client's own error. `crowded`: it was not asked,
-    for too many of this process ask at once."""
+    """The store gave no answer in time.
+
+    `__cause__` is the client's own error; like every `__cause__` it does not travel with a pickle, and the
+    text says the same. `crowded`: the store was not asked, because too many callers of this process ask at
+    once."""
 
     def __init__(self, text: str, *, crowded: bool = False) -> None:
         super().__init__(text)
         self.crowded = crowded
 
-    def __reduce__(self) -> tuple[type[StoreUnavailable], tuple[str]]:
-        return type(self), (str(self),)
+
+class StoreRefused(StoreUnavailable):
+    """The store, or TLS, refused for a reason that does not pass by itself: wrong credentials, missing
+    permissions, an unknown command, a certificate that is not trusted."""
 
 
 class RateLimited(FleetlimitError):
@@ -57,9 +91,6 @@ class RateLimited(FleetlimitError):
     def __init__(self, decision: Decision) -> None:
         super().__init__(f"denied; try again in {decision.retry_after:.3f} s")
         self.decision = decision
-
-    def __reduce__(self) -> tuple[type[RateLimited], tuple[Decision]]:
-        return type(self), (self.decision,)  # it travels from a pool process to the worker
 
 
 class LimitConflictWarning(UserWarning):

@@ -5,16 +5,28 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from fleetlimit.algorithms.base import Algorithm
 from fleetlimit.algorithms.choose import ALGORITHMS, BURSTY, rule_of
 from fleetlimit.errors import ConfigurationError, CostError
 
-__all__ = ["ALGORITHMS", "POLICIES", "RateLimit", "checked_policy", "checked_processes"]
+__all__ = [
+    "ALGORITHMS",
+    "POLICIES",
+    "RateLimit",
+    "checked_policy",
+    "checked_processes",
+    "rules_of",
+]
 
 #: What may happen while the store is away.
 POLICIES = ("share", "wait", "open", "raise")
+
+#: Celery's form of a rate, and how many seconds its letters stand for.
+_RATE = re.compile(r"(\d{1,15})/([smhd])", re.ASCII)
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.\-/]{0,126}[A-Za-z0-9])?")
 
@@ -27,7 +39,7 @@ class RateLimit:
 
     :param name: identity of the limit; letters, digits and `_ . - /`, at most 128.
     :param limit: units per period, a whole number from 1.
-    :param per: the period, in seconds or as a `timedelta`; a microsecond at least.
+    :param per: the period, in seconds or as a `timedelta`; a microsecond at least. It has no default.
     :param algorithm: how it counts: `"gcra"` (default), `"token_bucket"`, `"leaky_bucket"`,
         `"fixed_window"`, `"sliding_log"` or `"sliding_counter"`; docs/algorithms.md says when to pick which.
     :param burst: units that may start at the same instant, at most `limit`. For `gcra`, where 1 (default)
@@ -47,7 +59,7 @@ class RateLimit:
 
     name: str
     limit: int
-    per: float = field(default=1.0)
+    per: float
     burst: int = 1
     margin: float = 0.01
     on_outage: str | None = None
@@ -60,7 +72,7 @@ class RateLimit:
         self,
         name: str,
         limit: int,
-        per: float | timedelta = 1.0,
+        per: float | timedelta | None = None,  # required: left out, it is named as any wrong value
         *,
         burst: int | None = None,
         margin: float = 0.01,
@@ -71,7 +83,7 @@ class RateLimit:
     ) -> None:
         put = object.__setattr__  # frozen: the only place that writes
         put(self, "name", _checked_name(name))
-        put(self, "limit", _whole("limit", limit))
+        put(self, "limit", _units(name, limit))
         put(self, "per", _seconds(per))
         put(self, "algorithm", _checked_algorithm(algorithm))
         put(self, "burst", self._checked_burst(burst))
@@ -80,6 +92,22 @@ class RateLimit:
         put(self, "offset", self._checked_offset(offset))
         put(self, "tz", self._checked_zone(tz))
         put(self, "_rule", rule_of(self))
+
+    @classmethod
+    def parse(cls, rate: str, *, name: str, **options: Any) -> RateLimit:
+        """A limit from Celery's form of a rate: `RateLimit.parse("100/m", name="partner-api")`.
+
+        :param rate: a whole number, a slash, and `s`, `m`, `h` or `d` (a day).
+        :param options: all other arguments of a `RateLimit`.
+        :raises ConfigurationError: naming the argument and the value.
+        """
+        found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
+        if not found:
+            raise ConfigurationError(
+                f"rate={_short(rate)}: must be a whole number, a slash and one of s, m, h and d, "
+                "such as '100/m' for 100 in 60 seconds"
+            )
+        return cls(name, int(found[1]), _UNITS[found[2]], **options)
 
     @property
     def rule(self) -> Algorithm:
@@ -153,6 +181,40 @@ class RateLimit:
             raise ConfigurationError(f"tz={_short(tz)}: no such time zone here: {error}") from error
 
 
+#: What each algorithm takes beside limit, period and margin.
+_PARTS = {
+    "gcra": {"burst"},
+    "fixed_window": {"offset", "tz"},
+    "sliding_log": set[str](),
+    "sliding_counter": {"offset"},
+}
+
+
+def rules_of(name: str, own: str | None, given: dict[str, Any]) -> tuple[Algorithm, ...]:
+    """The numbers as the algorithm that was given counts them. Without one, as each of them does: the
+    limit is asked for by its own.
+
+    :raises ConfigurationError: for what the given algorithm, or the limit's `own`, cannot take.
+    """
+    if "algorithm" in given:
+        return (RateLimit(name, **given).rule,)
+    if own:
+        RateLimit(name, **given, algorithm=own)
+    found = []
+    for algorithm, parts in _PARTS.items():
+        numbers = {
+            part: value
+            for part, value in given.items()
+            if part in parts or part in ("limit", "per", "margin")
+        }
+        try:
+            found.append(RateLimit(name, **numbers, algorithm=algorithm).rule)
+        except ConfigurationError:
+            if algorithm == "gcra" and not own:
+                raise
+    return tuple(found)
+
+
 def checked_policy(policy: object) -> str:
     """:raises ConfigurationError: for what is no `on_outage`."""
     if policy not in POLICIES:
@@ -191,7 +253,20 @@ def _whole(argument: str, value: object) -> int:
     return value
 
 
+def _units(name: object, limit: object) -> int:
+    if isinstance(limit, str) and (found := _RATE.fullmatch(limit)):
+        raise ConfigurationError(
+            f"limit={limit!r}: this is Celery's form of a rate. Write limit={found[1]}, "
+            f"per={_UNITS[found[2]]}, or RateLimit.parse({limit!r}, name={name!r})"
+        )
+    return _whole("limit", limit)
+
+
 def _seconds(per: object) -> float:
+    if per is None:
+        raise ConfigurationError(
+            "per=None: say the period, in seconds (60) or as a timedelta; it has no default"
+        )
     if isinstance(per, timedelta):
         per = per.total_seconds()
     number = isinstance(per, (int, float)) and not isinstance(per, bool)

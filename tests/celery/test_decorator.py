@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,7 +72,7 @@ def test_base_class_limits_are_checked(app: Celery) -> None:
     with pytest.raises(ConfigurationError, match="nobody"):
         app.task(
             base=RateLimitedTask,
-            limits=[rate_limited("unit-b", 1, key="{nobody}")],
+            limits=[rate_limited("unit-b", 1, 1, key="{nobody}")],
             lazy=False,
             shared=False,
         )(function)
@@ -99,7 +102,7 @@ def test_keys_and_costs_from_arguments() -> None:
 
 
 def test_fields_of_one_template_do_not_run_together() -> None:  # N13
-    bound = rate_limited("unit-two", 10, key="{account}:{order}")
+    bound = rate_limited("unit-two", 10, 1, key="{account}:{order}")
     keys = {spend(bound, *args)[0] for args in [("a:b", "c"), ("a", "b:c"), ("a%3Ab", "c")]}
     assert len(keys) == 3
 
@@ -109,23 +112,23 @@ def test_fields_of_one_template_do_not_run_together() -> None:  # N13
 )
 def test_a_key_that_cannot_be_computed_is_an_error(key: Any) -> None:  # N13
     with pytest.raises(KeyValueError):
-        spend(rate_limited("unit-none", 10, key=key), {"id": None})
+        spend(rate_limited("unit-none", 10, 1, key=key), {"id": None})
 
 
 def test_a_cost_that_cannot_be_admitted_is_an_error() -> None:  # N3
     with pytest.raises(CostError, match="cost=2"):
-        spend(rate_limited("unit-none", 10, cost=lambda *_: 2), {})
+        spend(rate_limited("unit-none", 10, 1, cost=lambda *_: 2), {})
     with pytest.raises(CostError, match="cost='x'"):
-        spend(rate_limited("unit-none", 10, cost="{order}"), {}, "x")
+        spend(rate_limited("unit-none", 10, 1, cost="{order}"), {}, "x")
 
 
 def test_two_definitions_of_one_name() -> None:
-    rate_limited("unit-shared", 10)
+    rate_limited("unit-shared", 10, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         rate_limited("unit-shared", 10, 1.0)
     with pytest.warns(LimitConflictWarning, match="unit-shared") as caught:
-        rate_limited("unit-shared", 20)
+        rate_limited("unit-shared", 20, 1)
     text = str(caught[0].message)
     assert text.count("test_decorator.py:") == 2
     assert caught[0].filename == __file__
@@ -167,7 +170,7 @@ def test_eager_calls_wait_if_asked_to(app: Celery) -> None:  # C12
 
 def test_celery_checks_the_users_own_signature(app: Celery) -> None:  # C13
     @app.task
-    @rate_limited("unit-signature", 1)
+    @rate_limited("unit-signature", 1, 1)
     def picky(a: int, *, b: int) -> None: ...
 
     with pytest.raises(TypeError):
@@ -179,7 +182,7 @@ def test_celery_checks_the_users_own_signature(app: Celery) -> None:  # C13
 
 def test_stacking_and_every_target_know_their_limits(app: Celery) -> None:
     def named(n: int) -> rate_limited:
-        return rate_limited(f"unit-stack{n}", n)
+        return rate_limited(f"unit-stack{n}", n, 1)
 
     two = app.task(name="two")(named(1)(named(2)(function)))
     assert limits_of(app.task(name="free", shared=False)(function)) == ()
@@ -216,4 +219,109 @@ def test_stacking_and_every_target_know_their_limits(app: Celery) -> None:
 
 def test_not_a_task() -> None:
     with pytest.raises(ConfigurationError, match="'nothing'"):
-        rate_limited("unit-not", 1)("nothing")
+        rate_limited("unit-not", 1, 1)("nothing")
+
+
+def test_what_stands_beside_a_ready_limit() -> None:
+    ready = RateLimit("unit-ready", 10, 60)
+    for said in ({"burst": 50}, {"tz": "Europe/Berlin"}, {"margin": 0.01}, {"offset": 0.0}):
+        with pytest.raises(ConfigurationError, match="unit-ready") as caught:
+            rate_limited(ready, **said)
+        ((name, value),) = said.items()
+        assert f"{name}={value!r}" in str(caught.value)
+    with pytest.raises(TypeError, match="brust"):
+        rate_limited("unit-ready", 10, 60, brust=5)
+
+
+@pytest.mark.parametrize("arguments", [("unit-per", 10), ("unit-per", "100/m"), ("unit-per",)])
+def test_a_limit_without_its_period(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        rate_limited(*arguments)
+    assert "test_decorator.py:" in str(caught.value)  # the place
+    assert ("per=None" if arguments[1:] == (10,) else "limit=") in str(caught.value)
+
+
+def test_without_parentheses(app: Celery) -> None:
+    task = app.task(function, name="unit.bare", shared=False)
+    for target, said in ((function, "function"), (task, "'unit.bare'")):
+        with pytest.raises(ConfigurationError, match="without parentheses") as caught:
+            rate_limited(target)
+        assert said in str(caught.value)
+        assert "test_decorator.py:" in str(caught.value)
+
+
+def test_a_coroutine_function_never_runs() -> None:
+    async def coroutine() -> None: ...
+
+    with pytest.raises(ConfigurationError, match="async def") as caught:
+        rate_limited("unit-async", 1, 1)(coroutine)
+    assert "coroutine (" in str(caught.value)
+    assert "test_decorator.py:" in str(caught.value)
+
+
+def test_an_error_names_the_task_and_its_place(app: Celery) -> None:
+    def fails(**options: Any) -> str:
+        with pytest.raises(ConfigurationError) as caught:
+            app.task(lazy=False, shared=False, **options)(function)
+        return str(caught.value)
+
+    wrong = [rate_limited("unit-b", 1, 1, key="{nobody}")]
+    for name, limits in (("a", wrong), ("b", ["5/s"]), ("c", "partner"), ("d", 5), ("e", None)):
+        text = fails(base=RateLimitedTask, limits=limits, name=f"unit.{name}")
+        assert f"task 'unit.{name}'" in text
+        assert "test_decorator.py:" in text
+
+
+def limited_by(number: int) -> Any:
+    return rate_limited("unit-factory", number, 1)
+
+
+def test_two_definitions_of_one_factory() -> None:
+    limited_by(10)
+    limited_by(10)
+    with pytest.warns(LimitConflictWarning, match="unit-factory"):
+        limited_by(20)
+
+
+def test_two_definitions_of_ready_limits(app: Celery) -> None:
+    def task(name: str, number: int) -> None:
+        limits = [RateLimit("unit-listed", number, 1)]
+        app.task(base=RateLimitedTask, limits=limits, name=name, lazy=False, shared=False)(function)
+
+    task("unit.five", 5)
+    with pytest.warns(LimitConflictWarning, match="unit-listed") as caught:
+        task("unit.seven", 7)
+    assert "test_decorator.py:" in str(caught[0].message)
+
+
+FACTORY = (
+    "from fleetlimit import rate_limited\ndef at(n): return rate_limited('unit-reload', n, 1)\n"
+)
+LISTED = """
+from celery import Celery
+from fleetlimit import RateLimit, RateLimitedTask
+app = Celery("reload", set_as_current=False)
+@app.task(base=RateLimitedTask, limits=[RateLimit("unit-relisted", {n}, 1)], lazy=False, shared=False)
+def listed(): ...
+"""
+
+
+def test_a_module_that_is_loaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it was defined is the same place in newer code: the newer numbers replace the older."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "unit_factory.py").write_text(FACTORY)
+    first = "from fleetlimit import rate_limited\nrate_limited('unit-again', {n}, 1)\n"
+    for n in (10, 20, 30):
+        (tmp_path / "unit_again.py").write_text(
+            first.format(n=n) + f"import unit_factory\nunit_factory.at({n})\n" + LISTED.format(n=n)
+        )
+        importlib.invalidate_caches()
+        if n == 20:
+            importlib.reload(sys.modules["unit_again"])
+        else:
+            sys.modules.pop("unit_again", None)
+            importlib.import_module("unit_again")
+    for name in ("unit-again", "unit-reload", "unit-relisted"):
+        with pytest.warns(LimitConflictWarning, match="30"):
+            rate_limited(name, 5, 1)

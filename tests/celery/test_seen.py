@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from celery.events.state import State
 
+from fleetlimit import ConfigurationError, RateLimiter, UnknownLimitError
 from fleetlimit.demo.processes import Server, until
 from tests.brokers import Rabbit
 
@@ -143,3 +144,16 @@ def test_inspect_tells_who_waits(server: Server, tmp_path: Path) -> None:
         assert everything.keys() >= {"api-1-30-1", "api-10-1-1"}
         assert everything[f"api-1-30-1:{run}"]["parked"] == 3
         assert asked("unheard-of")["unheard-of"]["waiting"] == 0
+
+
+def test_a_workers_limits_are_known_before_any_task_ran(server: Server, tmp_path: Path) -> None:
+    with fleet(tmp_path, server.url, server.url) as one:
+        one.start("solo", 1)
+        limiter = RateLimiter(server.url)
+        limiter.pause("api-10-1-1", 1)
+        with pytest.raises(UnknownLimitError, match=r"Did you mean api-10-1-1\?"):
+            limiter.pause("api-10-1-11", 1)
+        with pytest.raises(ConfigurationError, match="burst=3"):
+            limiter.configure("api-20-1-1fixed_window", 5, 1, burst=3)
+        one.redis.delete("fleetlimit:limits")  # a Redis that lost its memory hears of them again
+        until(lambda: one.redis.exists("fleetlimit:limits"), "the next beat", 10)

@@ -44,7 +44,7 @@ def test_bad_arguments_are_named(argument: str, value: object) -> None:  # N7, N
 @pytest.mark.parametrize("cost", [0, -1, True, 1.5, "1", None, 6])
 def test_impossible_costs(cost: object) -> None:  # N3, N7
     with pytest.raises(CostError, match="cost="):
-        RateLimit("api", 10, burst=5).check_cost(cost)  # type: ignore[arg-type]
+        RateLimit("api", 10, 1, burst=5).check_cost(cost)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_too_fine_to_be_exact() -> None:
 
 def test_equal_limits_are_equal() -> None:
     assert RateLimit("api", 10, 60) == RateLimit("api", 10, timedelta(minutes=1))
-    assert hash(RateLimit("api", 10)) == hash(RateLimit("api", 10))
-    assert RateLimit("api", 10) != RateLimit("api", 11)
+    assert hash(RateLimit("api", 10, 1)) == hash(RateLimit("api", 10, 1))
+    assert RateLimit("api", 10, 1) != RateLimit("api", 11, 1)
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,37 @@ def test_equal_limits_are_equal() -> None:
 )
 def test_what_an_algorithm_does_not_have(arguments: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(said)):
-        RateLimit(**{"name": "api", "limit": 10, **arguments})  # type: ignore[arg-type]
+        RateLimit(**{"name": "api", "limit": 10, "per": 1, **arguments})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_cost_above_what_can_ever_start(algorithm: str) -> None:  # N3
-    limit = RateLimit("api", 10, algorithm=algorithm)
+    limit = RateLimit("api", 10, 1, algorithm=algorithm)
     assert limit.most == (1 if algorithm == "gcra" else 10)
     with pytest.raises(CostError, match="can never be admitted"):
         limit.check_cost(limit.most + 1)
+
+
+def test_the_period_has_to_be_said() -> None:
+    """A rate of 100 per minute that is taken for 100 per second is sixty times too fast."""
+    with pytest.raises(ConfigurationError, match="per=None: say the period"):
+        RateLimit("api", 100)
+
+
+def test_celerys_form_is_named_and_can_be_read() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        RateLimit("api", "100/m")  # type: ignore[arg-type]
+    assert "limit='100/m'" in str(caught.value)
+    assert "limit=100, per=60" in str(caught.value)
+    assert "RateLimit.parse('100/m', name='api')" in str(caught.value)
+    assert RateLimit.parse("100/m", name="api") == RateLimit("api", 100, 60)
+    assert RateLimit.parse("2/h", name="api", algorithm="sliding_log") == RateLimit(
+        "api", 2, 3600, algorithm="sliding_log"
+    )
+
+
+@pytest.mark.parametrize("rate", ["100", "100/", "/m", "0.5/m", "-1/m", "100/min", "", 100, None])
+def test_what_is_no_rate(rate: object) -> None:
+    with pytest.raises(ConfigurationError, match="rate=") as caught:
+        RateLimit.parse(rate, name="api")  # type: ignore[arg-type]
+    assert repr(rate) in str(caught.value)

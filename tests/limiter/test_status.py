@@ -11,7 +11,9 @@ from fleetlimit import RateLimit, RateLimiter
 from fleetlimit.cli import main
 from fleetlimit.demo.processes import Server
 from fleetlimit.limit import ALGORITHMS
-from fleetlimit.store.base import Spend, Ticket
+from fleetlimit.store.base import Spend
+from fleetlimit.store.names import announce
+from fleetlimit.store.redis import RedisStore, Ticket
 
 SLOW = RateLimit("slow", 1, 60)
 
@@ -44,6 +46,7 @@ def test_errors_are_plain(server: Server) -> None:
 
 def test_configure_pause_and_resume(server: Server) -> None:
     limiter, limit = RateLimiter(server.url), RateLimit("partner", 1, 60)
+    announce(RedisStore(server.url), {"partner": "gcra"})
     url = ["--url", server.url]
 
     def run(*arguments: str) -> str:
@@ -64,6 +67,7 @@ def test_configure_pause_and_resume(server: Server) -> None:
 
 
 def test_what_cannot_be_configured(server: Server) -> None:
+    announce(RedisStore(server.url), {"partner": "gcra"})
     for arguments, said in (
         (["configure", "partner", "0", "--per", "1"], "limit=0"),
         (["configure", "partner", "5"], "LIMIT without --per"),
@@ -108,7 +112,7 @@ def test_what_cannot_be_configured(server: Server) -> None:
 def test_configure_keeps_the_codes_algorithm(server: Server, algorithm: str) -> None:
     limiter = RateLimiter(server.url)
     limit = RateLimit("kept", 2, 3600, algorithm=algorithm, margin=0)
-    limiter.configure("kept", 4, 3600, margin=0)
+    limiter.configure("kept", 4, 3600, margin=0, force=True)
     for _ in range(4):
         limiter.acquire(limit)
     seen = limiter.store.peek([Spend(limit)]).readings[0]

@@ -52,7 +52,7 @@ def test_foreign_type_names_the_key(client: redis.Redis, server: Server, suffix:
         client.set("fleetlimit:{ten}", "1:0:5:0", px=60_000)  # somebody waits: the line is read
     with pytest.raises(StateError, match=r"fleetlimit:\{ten\}"):
         limiter.store.acquire([Spend(TEN)], Ticket("t", 5))
-    assert limiter.acquire(RateLimit("other", 1))
+    assert limiter.acquire(RateLimit("other", 1, 1))
     limiter.reset(TEN)
     assert limiter.acquire(TEN)
 
@@ -91,14 +91,25 @@ def test_real_time_is_arithmetic(client: redis.Redis, server: Server) -> None:  
 
 @pytest.mark.parametrize(
     "value",
-    ["l" * 80, "lorem ipsum " * 9, "l" + "\x7f" * 64, "f:1:2:-:-", "g:1:2", "c:1:2:3", "z:1"],
+    [
+        "1" + "l" * 80,
+        "lorem ipsum " * 9,
+        "1l" + "\x7f" * 64,
+        "1f:1:2:-:-",
+        "1g:1:2",
+        "1c:1:2:3",
+        "1z:1",
+        "g:0:1:2:3",
+        "2g:0:1:2:3",
+    ],
 )
 @pytest.mark.parametrize("algorithm", ["gcra", "fixed_window", "sliding_log", "sliding_counter"])
 def test_foreign_states(  # N11
     client: redis.Redis, server: Server, algorithm: str, value: str
 ) -> None:
     client.set("fleetlimit:{odd}", value)
-    limiter, odd = RateLimiter(server.url), RateLimit("odd", 5, algorithm=algorithm)
+    # Without a margin: in the last share of a window two of the algorithms admit nothing.
+    limiter, odd = RateLimiter(server.url), RateLimit("odd", 5, 1, algorithm=algorithm, margin=0)
     with pytest.raises(StateError):
         limiter.acquire(odd)
     assert limiter.acquire(TEN)  # nothing else breaks
@@ -107,24 +118,34 @@ def test_foreign_states(  # N11
 
 
 @pytest.mark.parametrize(
-    "value", ["z,1,2:0", "g,1:0", "g,0,0,0:0", "l,0,1000:0", "f,1:0", "hello", "g,1,1,1"]
+    "value",
+    [
+        "1:z,1,2:0",
+        "1:g,1:0",
+        "1:g,0,0,0:0",
+        "1:l,0,1000:0",
+        "1:f,1:0",
+        "hello",
+        "1:g,1,1,1",
+        ":0",
+    ],
 )
 def test_foreign_overrides(client: redis.Redis, server: Server, value: str) -> None:
     client.set("fleetlimit:{odd}:override", value)
-    limiter, odd = RateLimiter(server.url), RateLimit("odd", 5)
+    limiter, odd = RateLimiter(server.url), RateLimit("odd", 5, 1)
     with pytest.raises(StateError):
         limiter.acquire(odd)
     assert limiter.acquire(TEN)
-    limiter.configure("odd", 3)
+    limiter.configure("odd", 3, 1)
     assert limiter.acquire(odd)
 
 
 def test_an_override_of_another_algorithm_is_met_once(server: Server) -> None:
     """The script is asked again with that algorithm, and has written nothing before."""
-    store, limits = RedisStore(server.url, clock=lambda: 10**15), [TEN, RateLimit("second", 10)]
+    store, limits = RedisStore(server.url, clock=lambda: 10**15), [TEN, RateLimit("second", 10, 1)]
     spends = [Spend(one) for one in limits]
     assert store.acquire(spends).admitted
-    RateLimiter(store).configure("second", 5, algorithm="sliding_log")
+    RateLimiter(store).configure("second", 5, 1, algorithm="sliding_log")
     store.delay(spends, 300_000)
     moved = store.peek(spends).readings[0].reset_us
     assert moved == TEN.rule.reset_us(None, 0) + TEN.rule.pace_us(1) + 300_000

@@ -212,9 +212,7 @@ def test_parked_again_before_the_confirmation_is_kept(rig: Rig, clock: Clock) ->
     clock.forward(1.4)
     released = rig.release()
     id, seen, _ = released.messages[0]
-    rig.store.set_override(
-        "ten", rig.store.override("ten").__class__(pause_until_us=clock.now + 10**7)
-    )
+    rig.store.change_override("ten", pause_us=10**7)
     assert rig.ask(id, seen, str(released.copy)).verdict is Verdict.PARKED
     rig.confirm(released)
     assert id in rig.room.parked("ten")
@@ -346,7 +344,7 @@ def test_dead_tickets_leave_no_units_behind(rig: Rig, clock: Clock) -> None:
 
 def test_dropping_an_override_frees_those_who_were_parked_under_it(rig: Rig, clock: Clock) -> None:
     limiter = RateLimiter(rig.store)
-    limiter.configure("ten", 1, 3600)
+    limiter.configure("ten", 1, 3600, force=True)
     rig.ask("first")
     for n in range(4):
         assert rig.ask(f"t{n}").verdict is Verdict.PARKED
@@ -359,7 +357,7 @@ def test_a_raised_limit_counts_from_the_next_visit_and_not_from_each(
 ) -> None:
     """Nobody asks meanwhile: the releaser alone must keep the clamp."""  # N8
     limiter = RateLimiter(rig.store)
-    limiter.configure("ten", 1, 3600, margin=0)
+    limiter.configure("ten", 1, 3600, margin=0, force=True)
     rig.ask("first")
     for n in range(3):
         assert rig.ask(f"t{n}").verdict is Verdict.PARKED
@@ -446,9 +444,7 @@ def test_reset_wakes_who_is_parked(rig: Rig) -> None:
 def test_messages_of_another_broker_stay(rig: Rig, clock: Clock) -> None:
     rig.ask("first")
     for n in range(8):
-        ticket = Ticket(
-            f"t{n}", lane=str(n % 2), broker="theirs" if n % 2 else "", message="m"
-        )
+        ticket = Ticket(f"t{n}", lane=str(n % 2), broker="theirs" if n % 2 else "", message="m")
         rig.store.acquire([Spend(TEN)], ticket)
     clock.forward(1.5)
     ours = set(rig.let_go())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Any
 
 import redis
 from hypothesis import HealthCheck, given, settings
@@ -52,6 +52,7 @@ tickets = st.none() | st.tuples(
     st.sampled_from([0, 250_000]),
     st.sampled_from([None, 150_000]),
     st.sampled_from([500_000, 10_000_000]),
+    st.sampled_from([100_000, 30_000_000]),
 )
 asks = st.tuples(st.integers(0, len(LIMITS) - 1), st.sampled_from(["", "k"]), st.integers(1, 7))
 steps = st.tuples(
@@ -95,20 +96,18 @@ class Player:
             self.seen[ticket[0]] = outcome.first_seen_us
         return outcome
 
-    def _override(self, verb: str, n: int, key: str, cost: int) -> None:
-        former = self.store.override(LIMITS[n].name)
+    def _override(self, verb: str, n: int, key: str, cost: int) -> object:
+        change: dict[str, Any] = {"rules": OVERRIDES[cost + n % 6]}
         if verb == "pause":
-            new = replace(former, pause_until_us=self.clock.now + cost * 50_000)
-        else:
-            new = replace(former, rules=OVERRIDES[cost + n % 6])
-        self.store.set_override(LIMITS[n].name, new)
+            change = {"pause_us": cost * 50_000, "forced": bool(n % 2)}
+        return self.store.change_override(LIMITS[n].name, **change)
 
     def _ticket(self, ticket: tuple | None) -> Ticket | None:
         if ticket is None:
             return None
-        n, woken, sleep, expires, grace = ticket
+        n, woken, sleep, expires, grace, hop = ticket
         seen = self.seen.get(n, 0) if woken else 0
-        return Ticket(f"t{n}", seen, sleep, 2_000_000, grace, expires)
+        return Ticket(f"t{n}", seen, sleep, 2_000_000, grace, expires, hop_us=hop)
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))

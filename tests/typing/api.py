@@ -22,4 +22,8 @@ def charge(order_id: int) -> str:
 
 receipt: str = charge(5)  # the decorator keeps the function's own type
 charge("5")  # type: ignore[arg-type]
-rate_limited("partner-api", "100")  # type: ignore[arg-type]
+rate_limited("partner-api", "100", 60)  # type: ignore[call-overload]
+rate_limited("partner-api", 100)  # type: ignore[call-overload]
+rate_limited(partner, burst=5)  # type: ignore[call-overload]
+rate_limited(partner, key="{order_id}")
+minute: RateLimit = RateLimit.parse("100/m", name="partner-api")

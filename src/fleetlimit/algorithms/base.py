@@ -93,7 +93,8 @@ class Algorithm(ABC):
 
     @abstractmethod
     def reset_us(self, state: Any, now_us: int) -> int:
-        """Until nothing is remembered."""
+        """Until `remaining` is as large as it can be again, if nothing more is spent. Of an algorithm that counts
+        in windows of a grid: the end of the present window at the earliest."""
 
     @abstractmethod
     def part(self, number: int, slack: float) -> Rule:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 import string
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fleetlimit.celery.origin import Origin
 from fleetlimit.errors import ConfigurationError, KeyValueError, LimitConflictWarning
 from fleetlimit.keys import encode
 from fleetlimit.limit import RateLimit
@@ -18,7 +18,9 @@ from fleetlimit.store.base import Spend
 __all__ = ["Binding", "Template"]
 
 #: Where each limit name was first defined in this process.
-_defined: dict[str, tuple[RateLimit, str]] = {}
+_defined: dict[str, tuple[RateLimit, Origin]] = {}
+#: What `warnings` keeps of the conflicts that were reported.
+_reported: dict[Any, Any] = {}
 
 
 class Template:
@@ -100,15 +102,15 @@ class Binding:
     :raises ConfigurationError: for a key or cost that cannot work, at decoration.
     """
 
-    def __init__(self, limit: RateLimit, key: Spec, cost: Spec, where: str) -> None:
-        self.limit, self.where = limit, where
+    def __init__(self, limit: RateLimit, key: Spec, cost: Spec, origin: Origin) -> None:
+        self.limit, self.origin = limit, origin
         self.key = Template("key", key) if isinstance(key, str) else key
         self.cost = Template("cost", cost) if isinstance(cost, str) else cost
         if not (self.key is None or isinstance(self.key, Template) or callable(self.key)):
             raise ConfigurationError(f"key={key!r}: must be a template or a callable")
         if not (isinstance(self.cost, Template) or callable(self.cost)):
             limit.check_cost(self.cost)  # type: ignore[arg-type]  # it checks the type
-        _define(limit, where)
+        _define(limit, origin)
 
     def check(self, signature: inspect.Signature) -> None:
         """:raises ConfigurationError: for a template that names no argument of the task."""
@@ -154,22 +156,18 @@ def _compute(
         raise KeyValueError(f"{argument}: {error!r} for the task's arguments") from error
 
 
-def _define(limit: RateLimit, where: str) -> None:
-    former, former_where = _defined.setdefault(limit.name, (limit, where))
+def _define(limit: RateLimit, origin: Origin) -> None:
+    former, its_origin = _defined.setdefault(limit.name, (limit, origin))
     if former == limit:
         return
-    if former_where == where:  # the module was loaded again
-        _defined[limit.name] = (limit, where)
+    if origin.reloads(its_origin):
+        _defined[limit.name] = (limit, origin)
         return
-    warnings.warn(
-        f"limit {limit.name!r} is defined twice, and not alike: {former} at {former_where}, "
-        f"{limit} at {where}. They share one state: define it once and use it in both places.",
+    warnings.warn_explicit(
+        f"limit {limit.name!r} is defined twice, and not alike: {former} at {its_origin}, "
+        f"{limit} at {origin}. They share one state: define it once and use it in both places.",
         LimitConflictWarning,
-        stacklevel=4,
+        origin.file,
+        origin.line,
+        registry=_reported,
     )
-
-
-def caller(depth: int) -> str:
-    """`file:line` of the code that called, `depth` frames up."""
-    frame = sys._getframe(depth + 1)
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from fleetlimit.celery.binding import Binding
+from fleetlimit.celery.origin import origin_of
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import merged
@@ -61,14 +62,14 @@ def limits_of(task: Any) -> tuple[Binding, ...]:
         listed = (listed,)
     if not isinstance(listed, (list, tuple)):
         return tuple(mark.bindings) if mark else ()  # a task's own `limits`, which are not ours
-    return (*map(_as_binding, listed), *(mark.bindings if mark else ()))
+    return (*(_as_binding(one, task) for one in listed), *(mark.bindings if mark else ()))
 
 
-def _as_binding(one: Any) -> Binding:
+def _as_binding(one: Any, task: Any) -> Binding:
     if isinstance(one, Binding):
         return one
     if isinstance(one, RateLimit):
-        return Binding(one, None, 1, "limits")
+        return Binding(one, None, 1, origin_of(task))
     raise ConfigurationError(f"limits: {one!r:.80} must be rate_limited(...) or a RateLimit")
 
 

@@ -11,14 +11,15 @@ import functools
 import inspect
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from celery.app.task import Task
 from celery.local import PromiseProxy, Proxy
 
-from fleetlimit.celery.binding import Binding, caller
+from fleetlimit.celery.binding import Binding
 from fleetlimit.celery.declared import MARK, Mark, mark_of
 from fleetlimit.celery.gate import enter_function
+from fleetlimit.celery.origin import caller, described, naming
 from fleetlimit.celery.task import bind_shared, gated, install
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import RateLimit
@@ -36,21 +37,23 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
     limits (then a run starts only when all admit it). The object may also stand in the `limits` of
     a `RateLimitedTask`. Tasks that name the same limit share it.
 
-    :param name: the limit's name, or a ready `RateLimit`.
+    :param name: the limit's name, or a ready `RateLimit`, which then says all of its numbers itself.
     :param limit: units per period.
     :param per: the period, seconds or a `timedelta`.
     :param burst, margin, on_outage, algorithm, offset, tz: see `RateLimit`.
     :param key: what to count for: a template over the task's arguments, `"{account_id}"`, or a
         callable that takes them. None: one count for all.
     :param cost: units one run spends: a number, a template or a callable.
-    :raises ConfigurationError: at decoration, naming the argument and the value.
+    :raises ConfigurationError: at decoration, naming the argument, the value and the place; also for
+        an `async def` below `@app.task`, which Celery would call and never run.
     """
 
+    @overload
     def __init__(
         self,
-        name: str | RateLimit,
-        limit: int | None = None,
-        per: float | timedelta | None = None,
+        name: str,
+        limit: int,
+        per: float | timedelta,
         *,
         burst: int | None = None,
         margin: float = 0.01,
@@ -60,26 +63,30 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
         tz: str | None = None,
         key: Spec = None,
         cost: int | str | Callable[..., Any] = 1,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: RateLimit,
+        *,
+        key: Spec = None,
+        cost: int | str | Callable[..., Any] = 1,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name: Any,
+        limit: Any = None,
+        per: Any = None,
+        *,
+        key: Spec = None,
+        cost: int | str | Callable[..., Any] = 1,
+        **options: Any,
     ) -> None:
-        if isinstance(name, RateLimit):
-            if limit is not None or per is not None:
-                raise ConfigurationError(f"limit={limit!r}, per={per!r}: already in {name}")
-            rule = name
-        elif limit is None:
-            raise ConfigurationError("limit=None: say how many units per period")
-        else:
-            rule = RateLimit(
-                name,
-                limit,
-                1.0 if per is None else per,
-                burst=burst,
-                margin=margin,
-                on_outage=on_outage,
-                algorithm=algorithm,
-                offset=offset,
-                tz=tz,
-            )
-        super().__init__(rule, key, cost, caller(1))
+        origin = caller(1)
+        with naming(f"@rate_limited at {origin}"):
+            super().__init__(_limit(name, limit, per, options), key, cost, origin)
 
     def __call__(self, target: T) -> T:
         """Bind this limit to a function, a task or a task class; what comes back stands for it."""
@@ -91,7 +98,7 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
             return self._on_proxy(target)
         if isinstance(target, type) and issubclass(target, Task):
             cls: Any = target
-            self.check(inspect.signature(functools.partial(cls.run, None)))
+            self._check(cls, inspect.signature(functools.partial(cls.run, None)))
             own: Any = gated(cls)
             own.limits = (*getattr(target, "limits", ()), self)
             return own
@@ -101,9 +108,19 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
             return self._on_function(target)
         raise ConfigurationError(f"@rate_limited on {target!r:.80}: must be a task or a function")
 
+    def _check(self, target: Any, signature: inspect.Signature) -> None:
+        with naming(described(target)):
+            self.check(signature)
+
     def _on_function(self, function: Any) -> Any:
         signature = inspect.signature(function)
-        self.check(signature)
+        self._check(function, signature)
+        if inspect.iscoroutinefunction(function):
+            raise ConfigurationError(
+                f"{described(function)}: @rate_limited on an `async def`, which Celery calls without ever "
+                "running its coroutine; write a plain `def`. (Where the task's class or the worker's pool "
+                "runs coroutines, put @rate_limited above @app.task.)"
+            )
         if mark_of(function):
             mark_of(function).bindings.append(self)
             return function
@@ -120,7 +137,7 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
         return limited
 
     def _on_task(self, task: Any) -> Any:
-        self.check(inspect.signature(task.run))
+        self._check(task, inspect.signature(task.run))
         task.limits = (*getattr(task, "limits", ()), self)
         install(task)
         return task
@@ -137,9 +154,33 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
         except (AttributeError, LookupError, TypeError):
             # It exists already, or this Celery keeps its function elsewhere.
             return self._on_task(proxy._get_current_object())
-        self.check(inspect.signature(function))
+        self._check(function, inspect.signature(function))
         if type(proxy) is PromiseProxy:
             PromiseProxy.__then__(proxy, lambda: self._on_task(proxy._get_current_object()))
         else:
             bind_shared(function, name, self)
         return proxy
+
+
+def _limit(name: Any, limit: Any, per: Any, options: dict[str, Any]) -> RateLimit:
+    """The limit that the arguments of `rate_limited` say.
+
+    :raises ConfigurationError: where they say too little, or the same twice.
+    """
+    if type(name) in (PromiseProxy, Proxy):
+        name = name._get_current_object()
+    if isinstance(name, RateLimit):
+        said = {"limit": limit, "per": per}
+        given = {one: value for one, value in said.items() if value is not None} | options
+        if given:
+            listed = ", ".join(f"{one}={value!r}" for one, value in given.items())
+            raise ConfigurationError(f"{listed}: all numbers are already in {name}; say them there")
+        return name
+    if callable(name):
+        raise ConfigurationError(
+            f"used without parentheses on {described(name)}; write for instance "
+            '@rate_limited("partner-api", 100, per=60)'
+        )
+    if limit is None:
+        raise ConfigurationError(f"limit=None for {name!r}: say how many units per period")
+    return RateLimit(name, limit, per, **options)

@@ -11,11 +11,12 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 from fleetlimit.errors import FleetlimitError
+from fleetlimit.store.names import announce
 from fleetlimit.store.redis import RedisStore
 
 __all__ = ["Presence", "known_processes", "local_time"]
@@ -45,11 +46,17 @@ class Presence:
     """A worker's heartbeat. Made before the pool forks; `beat()` may be called then.
 
     :param processes: tells how many of this worker's processes run tasks.
+    :param limits: tells the limits of its tasks, names with their algorithms: each beat announces them.
     """
 
-    def __init__(self, store: RedisStore, processes: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: RedisStore,
+        processes: Callable[[], int],
+        limits: Callable[[], Mapping[str, str]],
+    ) -> None:
         global _known
-        self._store, self._processes = store, processes
+        self._store, self._processes, self._limits = store, processes, limits
         self._id, self._member = uuid.uuid4().hex, ""
         self._lower_since: float | None = None
         self._stop = threading.Event()
@@ -67,6 +74,7 @@ class Presence:
         number, now_us = self._store.beat(member, LASTS_S)
         _ahead_us = round((before + time.time()) / 2 * 1e6) - now_us
         self._learn(number)
+        announce(self._store, self._limits())
 
     def _learn(self, number: int) -> None:
         """More processes count at once; fewer only after a while: a Redis that restarted empty has not

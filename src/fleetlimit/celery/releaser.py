@@ -155,7 +155,7 @@ class Releaser:
         self._expected_us = due.next_us
         if due.lines:
             self.serve(due.lines)
-            return SLOWEST if self._away else FASTEST
+            return SLOWEST if self._away else 0.0  # there may be more
         if not due.next_us:
             return SLOWEST
         sleep = max((due.next_us - due.now_us) / 1e6, FASTEST)

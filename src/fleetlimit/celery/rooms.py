@@ -8,7 +8,8 @@ from typing import Any
 from celery.utils.log import get_logger
 
 from fleetlimit.celery.broker import broker_of
-from fleetlimit.celery.config import limiter_of, redis_places, settings_of
+from fleetlimit.celery.config import limiter_of, settings_of
+from fleetlimit.celery.source import Source, sources_of
 from fleetlimit.errors import FleetlimitError
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.redis import RedisStore
@@ -34,8 +35,9 @@ def room_of(app: Any) -> Room | None:
 def former_rooms(app: Any, own: Room | None) -> Iterator[Room]:
     """Rooms in other places in which tasks of this broker lie: the limits were there before."""
     here = {_place(own.store)} if own else set()
-    for url in redis_places(app):
-        store = RedisStore(url)
+    places = [*sources_of(app), *map(Source, settings_of(app).former_urls)]
+    for place in places:
+        store = RedisStore(place.redis, key_prefix=place.key_prefix or "")
         try:
             if _place(store) not in here:
                 here.add(_place(store))

@@ -18,6 +18,7 @@ from celery.worker import state as worker_state
 from kombu.utils.imports import symbol_by_name
 
 from fleetlimit.celery.advice import advice
+from fleetlimit.celery.checks import check_tasks, task_advice
 from fleetlimit.celery.config import limiter_of, settings_of
 from fleetlimit.celery.declared import limits_of
 from fleetlimit.celery.gate import came
@@ -27,8 +28,8 @@ from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.rooms import former_rooms, own_room
 from fleetlimit.celery.signals import send_events
 from fleetlimit.celery.start import warm
-from fleetlimit.celery.task import install_all
-from fleetlimit.errors import ConfigurationError, FleetlimitError
+from fleetlimit.celery.task import install_all, limits_in_use
+from fleetlimit.errors import ConfigurationError, FleetlimitError, StoreRefused
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import AT_ONCE
@@ -62,25 +63,38 @@ def _after_finalize(sender: Any, **_: Any) -> None:
 class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no type hints
     """Prepares every kind of worker before its pool starts, and runs its releaser after.
 
-    :raises ConfigurationError: when there are limited tasks and no Redis, or a setting is wrong.
+    :raises SystemExit: after one line that says why, when there are limited tasks and no Redis, a setting is
+        wrong, a task cannot be held to what it says (`check_tasks`), or Redis refuses what an operator must
+        change.
     """
 
     label = "fleetlimit"
     requires = ("celery.worker.components:Pool",)  # a thread that runs when a pool forks is trouble
 
     def create(self, worker: Any) -> _Threads | None:
+        try:
+            return self._create(worker)
+        except (ConfigurationError, StoreRefused) as error:
+            logger.critical("fleetlimit: this worker cannot start: %s", error)
+        raise SystemExit(1)
+
+    def _create(self, worker: Any) -> _Threads | None:
         app = worker.app
         limited = install_all(app)
+        if not settings_of(app).enabled:
+            logger.warning("fleetlimit: rate limits are off (fleetlimit_enabled=False)")
+        else:
+            check_tasks(app, worker.pool_cls)
         try:
             limiter = limiter_of(app)
         except ConfigurationError:
-            if limited:
+            if limited and settings_of(app).enabled:
                 raise
             return None  # nothing is limited, and there is no place where anything could be parked
         threads: list[Any] = []
-        if limited:
+        if limited and settings_of(app).enabled:
             settings = settings_of(app)
-            for line in advice(app, settings):
+            for line in (*advice(app, settings), *task_advice(app, limited)):
                 logger.warning("fleetlimit: %s", line)
             if store := redis_store(limiter.store):
                 threads.append(_presence(store, worker))
@@ -108,7 +122,13 @@ def _releasers(app: Any, *, limited: bool) -> Iterator[Releaser]:
     with contextlib.suppress(FleetlimitError):
         own = own_room(app)
         parked = own.parked_for(own.broker).parked if own else 0
-    parks = limited and settings_of(app).waiting_room and redis_store(limiter_of(app).store)
+    settings = settings_of(app)
+    parks = (
+        limited
+        and settings.enabled
+        and settings.waiting_room
+        and redis_store(limiter_of(app).store)
+    )
     if parked:
         why = "" if parks else ", and are let go although this worker parks none"
         logger.warning("fleetlimit: %d tasks are parked in the waiting room%s", parked, why)
@@ -150,9 +170,11 @@ def _presence(store: RedisStore, worker: Any) -> Presence:
         now = worker.pool.num_processes if started else 0
         return int(max(worker.max_concurrency or worker.concurrency, now))
 
-    found = Presence(store, processes)
+    found = Presence(store, processes, lambda: limits_in_use(worker.app))
     try:
         found.beat()
+    except StoreRefused:
+        raise  # it does not pass by itself, and tasks would wait for ever
     except FleetlimitError as error:
         logger.warning("fleetlimit: starts without Redis; limited tasks wait for it: %s", error)
     return found

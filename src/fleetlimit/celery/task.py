@@ -13,14 +13,26 @@ from celery.app.task import Task
 from fleetlimit.celery.binding import Binding
 from fleetlimit.celery.declared import limits_of, mark_of, plan_of
 from fleetlimit.celery.gate import enter
+from fleetlimit.celery.origin import described, naming
+from fleetlimit.errors import ConfigurationError
+from fleetlimit.limit import RateLimit
 
-__all__ = ["RateLimitedTask", "bind_shared", "gated", "install", "install_all"]
+__all__ = [
+    "RateLimitedTask",
+    "bind_shared",
+    "gated",
+    "install",
+    "install_all",
+    "limits_in_use",
+    "require_limits",
+]
 
 
 class RateLimitedTask(Task):  # type: ignore[misc]  # Celery has no type hints
     """A task base class for `base=` or the app's `task_cls=`.
 
-    `limits` lists what the task is held to, as `rate_limited(...)` objects or `RateLimit`s:
+    `limits` lists what the task is held to, as `rate_limited(...)` objects or `RateLimit`s. A task with this
+    `base=` and no limits is an error when its worker starts; one that has it as the app's `task_cls` is free.
 
         @app.task(base=RateLimitedTask, limits=[rate_limited("partner-api", 100, per=60)])
         def charge(order_id): ...
@@ -30,12 +42,25 @@ class RateLimitedTask(Task):  # type: ignore[misc]  # Celery has no type hints
 
     @classmethod
     def on_bound(cls, app: Any) -> None:
-        """Check the templates of `limits` against the task's own arguments."""
-        check(cls)
+        """Check `limits`, and its templates against the task's own arguments.
+
+        :raises ConfigurationError: naming the task, its place and what is wrong.
+        """
+        with naming(described(cls)):
+            if not isinstance(cls.limits, (list, tuple, Binding, RateLimit)):
+                raise ConfigurationError(
+                    f"limits={cls.limits!r:.80}: must be a list of rate_limited(...) or RateLimit"
+                )
+            check(cls)
         super().on_bound(app)
 
     def before_start(self, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Ask for this run's units; a denied delivery ends here, put back into its queue."""
+        """Ask for this run's units; a denied delivery ends here, put back into its queue.
+
+        :raises ConfigurationError: for a task without limits that was registered after its worker started.
+        """
+        if not self.limits:
+            require_limits(self)
         enter(self)
         super().before_start(task_id, args, kwargs)
 
@@ -71,7 +96,8 @@ def install(task: Any) -> bool:
     """Put the check in front of a limited task, once. True if the task is limited."""
     if not limits_of(task):
         return False
-    check(task)
+    with naming(described(task)):
+        check(task)
     plan_of(task, anew=True)
     if mark := mark_of(task.run):
         mark.owned = True
@@ -79,6 +105,17 @@ def install(task: Any) -> bool:
         # `before_start` is looked up on the class, which may be the user's own and shared.
         task.__class__ = gated(type(task))
     return True
+
+
+def require_limits(task: Any) -> None:
+    """:raises ConfigurationError: for a task whose `base=` is that of limited tasks, and that has no limit."""
+    if not isinstance(task, RateLimitedTask) or isinstance(task, task.app.Task):
+        return
+    if not limits_of(task):
+        raise ConfigurationError(
+            f"{described(task)}: base=RateLimitedTask without limits; say for instance "
+            'limits=[rate_limited("partner-api", 100, per=60)], or take another base'
+        )
 
 
 #: Limits above a `@shared_task`: the function, the task's given name, the limit.
@@ -101,3 +138,9 @@ def install_all(app: Any) -> list[Any]:
         if getattr(run, "__func__", run) is function and binding not in limits_of(task):
             task.limits = (*getattr(task, "limits", ()), binding)
     return [task for task in list(app._tasks.values()) if install(task)]
+
+
+def limits_in_use(app: Any) -> dict[str, str]:
+    """The limits of all tasks of an app: names, each with its algorithm."""
+    limits = [one.limit for task in list(app._tasks.values()) for one in limits_of(task)]
+    return {limit.name: limit.algorithm for limit in limits}

@@ -13,7 +13,7 @@ import pytest
 from fleetlimit.conformance.clock import START, Clock
 from fleetlimit.errors import CostError
 from fleetlimit.limit import ALGORITHMS, RateLimit
-from fleetlimit.store.base import Outcome, Override, Spend, Store, Ticket
+from fleetlimit.store.base import Outcome, Spend, Store, Ticket
 
 __all__ = ["AlgorithmSuite"]
 
@@ -259,7 +259,7 @@ class AlgorithmSuite:
         self, store: Store, clock: Clock, algorithm: str
     ) -> None:
         high, low = limit_of(algorithm, 10, 60), limit_of(algorithm, 3, 60)
-        store.set_override(high.name, Override((low.rule,)))
+        store.change_override(high.name, rules=(low.rule,))
         assert store.acquire([Spend(high)]).admitted
         for _ in range(6):
             outcome = store.acquire([Spend(high, cost=5)])
@@ -278,14 +278,14 @@ class AlgorithmSuite:
             *(limit_of(one, 7).rule for one in RULES[1:]),
         )
         for rules, most in (((other,), 3), (alike, 7)):
-            store.set_override(limit.name, Override(rules))
+            store.change_override(limit.name, rules=rules)
             clock.forward(1000)
             asks = [ask(store, limit, id=f"{len(rules)}-{n}").admitted for n in range(30)]
             assert sum(asks) == most
-        store.set_override(limit.name, Override((), clock.now + 5_000_000))
+        store.change_override(limit.name, rules=(), pause_us=5_000_000)
         clock.forward(1)
         assert store.acquire([Spend(limit)]).wait_us >= 4_000_000
-        store.set_override(limit.name, Override())
+        store.change_override(limit.name, pause_us=0)
         clock.forward(1000)
         assert sum(ask(store, limit, id=f"o{n}").admitted for n in range(30)) == LIMIT
 
@@ -324,6 +324,23 @@ class AlgorithmSuite:
         clock.forward(1.5)
         store.delay([Spend(limit)], 1_500_000)
         assert [store.acquire([Spend(limit)]).admitted for _ in range(2)] == [True, False]
+
+    @every_algorithm
+    def test_a_period_shorter_than_the_sleep_in_place(
+        self, store: Store, clock: Clock, algorithm: str
+    ) -> None:
+        """Starts are booked several windows ahead, and none of them is forgotten."""
+        limit, starts = limit_of(algorithm, 1, 0.1), []
+        clock.now = ALIGNED
+        for n in range(30):
+            outcome = store.acquire([Spend(limit)], Ticket(f"t{n}", 1))
+            if outcome.admitted:
+                starts.append(clock.now + outcome.sleep_us)
+            clock.now += 10_000
+        starts.sort()
+        assert len(starts) >= 3
+        bound = limit.bound
+        assert all(b - a >= 100_000 for a, b in zip(starts, starts[bound:], strict=False))
 
     @every_algorithm
     def test_small_ones_do_not_starve_a_large_one(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleetlimit.conformance.clock import Clock
 from fleetlimit.limit import RateLimit
-from fleetlimit.store.base import Spend, Store
+from fleetlimit.store.base import Override, Spend, Store
 
 __all__ = ["GcraSuite"]
 
@@ -103,3 +103,27 @@ class GcraSuite:
             admitted += sum(store.acquire([Spend(FINE)]).admitted for _ in range(2))
             clock.now += 2
         assert admitted == int(2 * 2999 / 1.01 + 10)
+
+    def test_changes_of_what_is_in_force(self, store: Store, clock: Clock) -> None:
+        """What is not mentioned stays; a shorter pause does not end a longer one."""
+        rules = (RateLimit("x", 3, 60, margin=0).rule,)
+        changed, now_us = store.change_override("one", rules=rules)
+        assert (changed, now_us) == (Override(rules), clock.now)
+        for pause_us, forced, lasts_us in (
+            (60_000_000, False, 60_000_000),
+            (5_000_000, False, 60_000_000),
+            (None, False, 60_000_000),
+            (5_000_000, True, 5_000_000),
+            (7_000_000, False, 7_000_000),
+        ):
+            changed, _ = store.change_override("one", pause_us=pause_us, forced=forced)
+            assert changed == Override(rules, clock.now + lasts_us)
+            assert store.override("one") == changed
+        changed, _ = store.change_override("one", rules=())
+        assert changed == Override((), clock.now + 7_000_000)
+        assert store.change_override("one", pause_us=0)[0] == Override()
+        clock.forward(100)
+        store.change_override("one", pause_us=1)
+        clock.forward(100)
+        changed, _ = store.change_override("one", rules=rules)
+        assert changed == Override(rules)

@@ -44,6 +44,8 @@ PURGE = 64
 LATE_US = 1_000_000
 #: So many late ones, or one so late, and nobody heard since: then nobody comes.
 SILENT, SILENT_US = 3, 5_000_000
+#: So exactly it is kept when one of those who wait last came.
+HEARD_US = 100_000
 #: The costs of so many of those ahead are added up exactly.
 LOOK = 64
 #: A wait as a countdown is promised in parts: half of what is left, and no less than this.
@@ -59,10 +61,10 @@ class Spend:
     cost: int = 1
 
 
-def hop_us(wait_us: int, horizon_us: int) -> int:
+def hop_us(wait_us: int, horizon_us: int, least_us: int = HOP_US) -> int:
     """After how long a task that waits as a countdown asks again: at its turn, or before, so that the places of
     those who never come do not lengthen its wait."""
-    return min(wait_us, horizon_us, max(HOP_US, wait_us // 2))
+    return min(wait_us, horizon_us, max(least_us, wait_us // 2))
 
 
 def ticket_id(task: str, body: bytes) -> str:
@@ -84,6 +86,7 @@ class Ticket:
     :param first_seen_us: what the first denial answered; 0 for a fresh task.
     :param max_sleep_us: admit this much ahead of time; the caller sleeps it in place.
     :param horizon_us: the caller comes back after this at the latest.
+    :param hop_us: and in parts of half of its wait, but for what is shorter than this.
     :param grace_us: how late it may come before its place is free.
     :param expires_in_us: after this it will not want to run; None: never.
     :param copy: the mark of the copy that a room let go; '' if it comes from elsewhere.
@@ -108,6 +111,7 @@ class Ticket:
     message: str = ""
     park_after_us: int = 250_000
     lead_us: int = 150_000
+    hop_us: int = HOP_US
 
     @property
     def name(self) -> str:
@@ -209,6 +213,17 @@ class Override:
     rules: tuple[Algorithm, ...] = ()
     pause_until_us: int = 0
 
+    def changed(
+        self, now_us: int, rules: Sequence[Algorithm] | None, pause_us: int | None, forced: bool
+    ) -> Override:
+        """The same after a change (see `Store.change_override`) at `now_us`."""
+        until = self.pause_until_us if self.pause_until_us > now_us else 0
+        if pause_us:
+            until = now_us + pause_us if forced else max(until, now_us + pause_us)
+        elif pause_us is not None:
+            until = 0
+        return Override(self.rules if rules is None else tuple(rules), until)
+
     def rule(self, own: Algorithm) -> Algorithm:
         """What is in force for a limit with this rule of its own."""
         if len(self.rules) == 1:
@@ -240,8 +255,22 @@ class Store(Protocol):
     def override(self, name: str) -> Override:
         """What is in force for a limit, beside its own numbers."""
 
-    def set_override(self, name: str, override: Override) -> None:
-        """Change it, for all keys, at once."""
+    def change_override(
+        self,
+        name: str,
+        *,
+        rules: Sequence[Algorithm] | None = None,
+        pause_us: int | None = None,
+        forced: bool = False,
+    ) -> tuple[Override, int]:
+        """Change it, for all keys, in one step: of two changes at once none is lost.
+
+        :param rules: what is in force from now on; empty: the limit's own numbers; None: as it is.
+        :param pause_us: closed for so long from now on, or for longer if that was said already; 0: open;
+            None: as it is.
+        :param forced: the pause may also end earlier than the one that stands.
+        :returns: what is in force now, and the store's clock.
+        """
 
     def now_us(self) -> int:
         """The store's clock."""

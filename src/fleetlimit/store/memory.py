@@ -17,6 +17,7 @@ from fleetlimit.algorithms.base import Algorithm, Standing
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import (
     FREE_US,
+    HEARD_US,
     IDLE_US,
     LATE_US,
     LOOK,
@@ -80,8 +81,10 @@ class _Line:
             del self.deadlines[id]
 
     def hear(self, now: int) -> None:
-        """Somebody who waits has come: they are there."""
-        self.heard_at, self.gone = now, 0
+        """Somebody who waits has come: they are there. Kept to the tenth of a second, as the scripts do."""
+        known = self.heard_at
+        if known is None or self.gone or not known <= now < known + HEARD_US:
+            self.heard_at, self.gone = now, 0
 
     def overdue(self, now: int, grace: int, *, write: bool) -> list[tuple[int, str]]:
         """Those who are late: when each was promised its turn, and its ticket. The dead leave (where it may
@@ -227,8 +230,19 @@ class MemoryStore:
     def override(self, name: str) -> Override:
         return self._overrides.get(name, Override())
 
-    def set_override(self, name: str, override: Override) -> None:
-        self._overrides[name] = override
+    def change_override(
+        self,
+        name: str,
+        *,
+        rules: Sequence[Algorithm] | None = None,
+        pause_us: int | None = None,
+        forced: bool = False,
+    ) -> tuple[Override, int]:
+        with self._lock:
+            now = self._clock()
+            found = self.override(name).changed(now, rules, pause_us, forced)
+            self._overrides[name] = found
+            return found, now
 
     def now_us(self) -> int:
         return self._clock()
@@ -314,7 +328,7 @@ class MemoryStore:
         if ticket and one.seen and line.order:
             line.hear(now)
         if ticket and places:  # in the line that binds
-            deadline = now + hop_us(wait, ticket.horizon_us) + ticket.grace_us
+            deadline = now + hop_us(wait, ticket.horizon_us, ticket.hop_us) + ticket.grace_us
             line.join(ticket.name, one.seen or now, deadline, one.spend.cost, now)
         elif ticket:
             line.leave(ticket.name)

@@ -13,15 +13,7 @@ from dataclasses import dataclass, field
 
 from fleetlimit.errors import StateError
 from fleetlimit.store.base import Ticket, task_id
-from fleetlimit.store.keyspace import (
-    BROKERS,
-    name_and_key,
-    revoked_key,
-    room_keys,
-    rooms_key,
-    state_key,
-    text,
-)
+from fleetlimit.store.keyspace import name_and_key, text
 from fleetlimit.store.redis import LEASE_US, RedisStore, translated
 
 __all__ = ["Due", "Fate", "Orphan", "Quarantined", "Released", "Room", "Status"]
@@ -112,7 +104,8 @@ class Room:
 
     def __init__(self, store: RedisStore, broker: str = "") -> None:
         self.store, self.broker = store, broker
-        self._index = rooms_key(broker)
+        self._keys = store.keys
+        self._index = self._keys.rooms(broker)
         self._served = broker
 
     # --- for releasers ----------------------------------------------------------------------------
@@ -121,14 +114,16 @@ class Room:
         """`serves`: this broker takes what is let go."""
         served_us = SERVED_US if serves else 0
         args = [self.store.now(), LINES, HANDED_US, self.broker, served_us]
-        keys = [self._index, BROKERS]
+        keys = [self._index, self._keys.brokers]
         if self.store.is_cluster:  # the two keys lie in different slots
             now, next_us, _, *lines = self.store.run("due", keys[:1], [*args[:4], 0])
-            with translated([BROKERS]):
+            with translated([self._keys.brokers]):
                 client = self.store.connection.client
                 if serves:
-                    client.zadd(BROKERS, {self.broker: now + SERVED_US})
-                self._served = " ".join(map(text, client.zrangebyscore(BROKERS, now, "+inf")))
+                    client.zadd(self._keys.brokers, {self.broker: now + SERVED_US})
+                self._served = " ".join(
+                    map(text, client.zrangebyscore(self._keys.brokers, now, "+inf"))
+                )
         else:
             now, next_us, served, *lines = self.store.run("due", keys, args)
             self._served = text(served)
@@ -136,7 +131,7 @@ class Room:
 
     def release(self, lines: Sequence[str], lead_us: int) -> list[Released | StateError]:
         """Claim what is due in these lines, `lead_us` before its turn."""
-        calls = [(self._keys(line), self._release_args(line, lead_us)) for line in lines]
+        calls = [(self._keys_of(line), self._release_args(line, lead_us)) for line in lines]
         found: list[Released | StateError] = []
         for line, reply in zip(lines, self.store.run_many("release", calls), strict=True):
             if isinstance(reply, StateError):
@@ -164,9 +159,10 @@ class Room:
         calls = []
         for one in fates:
             args: list[str | int | bytes] = [self.store.now(), GRACE_US, one.released.copy, TRIES]
+            args.append(self.broker)
             for id, why in one.became.items():
                 args += (id, why[0] or "refused", int(why[1])) if why else (id, "", 0)
-            keys = self._keys(one.released.line)
+            keys = self._keys_of(one.released.line)
             calls.append(([*keys[:8], *keys[9:]], args))
         quarantined = 0
         for one, reply in zip(fates, self.store.run_many("confirm", calls), strict=True):
@@ -175,7 +171,7 @@ class Room:
             _, bad, visit = reply
             quarantined += bad
             if visit and self.store.is_cluster:
-                self._note_visit(one.released.line, visit, sooner=True)
+                self._note_visit(one.released.line, max(visit, 0), sooner=True)
         return quarantined
 
     def postpone(self, line: str, seconds: float) -> None:
@@ -186,16 +182,16 @@ class Room:
 
     def wake(self, name: str) -> None:
         """Have all lines of a limit visited at once: its pace has changed."""
-        own, keyed = state_key(name), state_key(name)[:-1] + ":"
+        own, keyed = self._keys.state(name), self._keys.state(name)[:-1] + ":"
         self.store.visit_at_once(lambda line: line == own or line.startswith(keyed))
 
     def wake_all(self) -> None:
         """Have every line visited at once."""
         self.store.visit_at_once(lambda line: True)
 
-    def _keys(self, line: str) -> list[str]:
+    def _keys_of(self, line: str) -> list[str]:
         """Of a line, its quarantine and its override, and the index where that may go along."""
-        keys = [*room_keys(line, self.store.is_cluster)]
+        keys = [*self._keys.room(line, self.store.is_cluster)]
         return keys if self.store.is_cluster else [*keys, self._index]
 
     def _note_visit(self, line: str, at_us: int, *, sooner: bool = False) -> None:
@@ -206,14 +202,14 @@ class Room:
                 client.zadd(self._index, {line: at_us}, lt=sooner)
                 return
             client.zrem(self._index, line)
-            if client.exists(self._keys(line)[5]):
+            if client.exists(self._keys_of(line)[5]):
                 client.zadd(self._index, {line: 0})
 
     # --- what was revoked -------------------------------------------------------------------------
 
     def remember_revoked(self, ids: Sequence[str]) -> None:
         """A parked task that was revoked stays so, whoever restarts in the meantime."""
-        key = revoked_key(self.broker)
+        key = self._keys.revoked(self.broker)
         with translated([key]):
             client = self.store.connection.client
             now = self.store.now_us() / 1e6
@@ -224,7 +220,7 @@ class Room:
 
     def revoked(self, ids: Sequence[str]) -> set[str]:
         """Those of these tasks that were revoked."""
-        key = revoked_key(self.broker)
+        key = self._keys.revoked(self.broker)
         with translated([key]):
             scores = self.store.connection.client.zmscore(key, list(ids)) if ids else []
         return {id for id, at in zip(ids, scores, strict=True) if at is not None}
@@ -233,17 +229,19 @@ class Room:
 
     def parked_for(self, broker: str) -> Orphan:
         """How many lines have, and how many tasks are, parked for a broker (of the first 1,000 lines)."""
-        with translated([BROKERS]):
+        with translated([self._keys.brokers]):
             client = self.store.connection.client
-            lines = client.zrange(rooms_key(broker), 0, 999)
-            keys = [room_keys(text(line), self.store.is_cluster)[5] for line in lines]
-            parked = sum(self.store.connection.call_many([("HLEN", key) for key in keys]))
-            return Orphan(broker, client.zcard(rooms_key(broker)), parked)
+            lines = client.zrange(self._keys.rooms(broker), 0, 999)
+            keys = [self._keys.room(text(line), self.store.is_cluster)[5] for line in lines]
+            counts = [("HLEN", key) for key in keys]
+            bites = (counts[at : at + 100] for at in range(0, len(counts), 100))
+            parked = sum(sum(self.store.connection.call_many(bite)) for bite in bites)
+            return Orphan(broker, client.zcard(self._keys.rooms(broker)), parked)
 
     def orphans(self) -> list[Orphan]:
         """What is parked for brokers that no live worker serves."""
-        with translated([BROKERS]):
-            known = self.store.connection.client.zrange(BROKERS, 0, -1, withscores=True)
+        with translated([self._keys.brokers]):
+            known = self.store.connection.client.zrange(self._keys.brokers, 0, -1, withscores=True)
         now = self.store.now_us()
         dead = [text(broker) for broker, until in known if until < now]
         found = [self.parked_for(broker) for broker in dead]
@@ -251,26 +249,29 @@ class Room:
 
     def adopt(self, former: str) -> int:
         """Hand what is parked for another broker to this one's workers; how many tasks."""
-        index, adopted = rooms_key(former), 0
+        index, adopted = self._keys.rooms(former), 0
         client = self.store.connection.client
         with translated([index]):
             while lines := [text(line) for line in client.zrange(index, 0, 99)]:
                 args = [self.store.now(), former, self.broker]
-                calls = [(self._keys(line)[:7], args) for line in lines]
+                calls = [(self._keys_of(line)[:7], args) for line in lines]
                 replies = self.store.run_many("adopt", calls)
                 adopted += sum(one for one in replies if isinstance(one, int))
                 client.zadd(self._index, dict.fromkeys(lines, 0))
                 client.zrem(index, *lines)
-            client.zrem(BROKERS, former)
+            client.zrem(self._keys.brokers, former)
         return adopted
 
     def status(self, name: str, key: str = "") -> Status:
         args = [self.store.now(), self.store.given_override(name, fresh=True)]
-        keys = room_keys(state_key(name, key), self.store.is_cluster)
+        keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)
         now, waiting, parked, oldest, pause, bad = self.store.run("status", keys, args)
-        with translated([BROKERS]):
+        with translated([self._keys.brokers]):
             client = self.store.connection.client
-            indexes = [rooms_key(text(broker)) for broker in client.zrange(BROKERS, 0, -1)]
+            indexes = [
+                self._keys.rooms(text(broker))
+                for broker in client.zrange(self._keys.brokers, 0, -1)
+            ]
             visits = [at for index in indexes if (at := client.zscore(index, keys[0])) is not None]
         return Status(
             waiting=waiting,
@@ -286,7 +287,7 @@ class Room:
         return [task_id(ticket) for ticket in self._tickets(name, key, most)]
 
     def _tickets(self, name: str, key: str, most: int) -> list[str]:
-        keys = room_keys(state_key(name, key), self.store.is_cluster)
+        keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)
         with translated(keys):
             client = self.store.connection.client
             found: list[tuple[str, str]] = []  # place and ticket
@@ -312,7 +313,7 @@ class Room:
 
     def cancel(self, name: str, id: str, key: str = "") -> bool:
         """Take a parked task out; it will not run. Whether that is so: not if it is being let go at this moment."""
-        keys = room_keys(state_key(name, key), self.store.is_cluster)
+        keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", id) + "*"
         with translated(keys):
             found = self.store.connection.client.hscan_iter(keys[2], match=pattern, count=1000)
@@ -332,7 +333,7 @@ class Room:
 
     def quarantined(self, name: str, key: str = "") -> list[Quarantined]:
         """Messages that could not be let go."""
-        bad = room_keys(state_key(name, key), self.store.is_cluster)[7]
+        bad = self._keys.room(self._keys.state(name, key), self.store.is_cluster)[7]
         with translated([bad]):
             found = [
                 (text(id), text(it)) for id, it in self.store.connection.client.hscan_iter(bad)
@@ -347,7 +348,7 @@ class Room:
 
     def recover(self, name: str, id: str, key: str = "", *, drop: bool = False) -> bool:
         """Try a message in quarantine again, or drop it; whether it was there."""
-        keys = room_keys(state_key(name, key), self.store.is_cluster)
+        keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)
         with translated(keys):
             tickets = [text(ticket) for ticket in self.store.connection.client.hkeys(keys[7])]
         args = "drop" if drop else "retry", self.broker

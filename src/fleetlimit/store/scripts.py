@@ -1,7 +1,7 @@
 """The Lua scripts: found, joined with their preludes, run by their digest; a typed face for each.
 
-A script begins with `--@ name name`: the files it needs before it; `*` stands for the algorithms that are asked
-for, so that a limit pays for its own only. The scripts lie in `lua/` at the
+A script begins with `--@ name name`: the files it needs before it; `*` stands for all algorithms, each of which is
+made when a rule asks for it, so that a limit pays for its own only. The scripts lie in `lua/` at the
 top of the repository and in `fleetlimit/lua/` inside the wheel.
 """
 
@@ -17,7 +17,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from fleetlimit.store.connection import Connection
 
-__all__ = ["EVERY", "Script", "script"]
+__all__ = ["Script", "script"]
 
 #: The file of an algorithm, by the letter of its rules.
 _ALGORITHMS = {
@@ -26,8 +26,6 @@ _ALGORITHMS = {
     "g": "gcra",
     "l": "sliding_log",
 }
-#: All of these letters.
-EVERY = "".join(_ALGORITHMS)
 
 
 def _folder() -> Path:
@@ -39,9 +37,9 @@ def _folder() -> Path:
 class Script:
     """One script. Only NOSCRIPT is replayed: the server then certainly did not run it."""
 
-    def __init__(self, name: str, letters: str) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.text = _assembled(name, letters)
+        self.text = _assembled(name)
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def __call__(
@@ -72,18 +70,25 @@ class Script:
         return replies
 
 
-def _assembled(name: str, letters: str) -> str:
+def _assembled(name: str) -> str:
     text = (_folder() / f"{name}.lua").read_text()
     first, _, _ = text.partition("\n")
     if not first.startswith("--@"):
         return text
-    needed: list[str] = []
+    needed = []
     for part in first[3:].split():
-        needed += [_ALGORITHMS[letter] for letter in sorted(letters)] if part == "*" else [part]
-    return "\n".join([*(_assembled(part, letters) for part in needed), text])
+        if part == "*":
+            needed += [_made_late(letter, name) for letter, name in _ALGORITHMS.items()]
+        else:
+            needed.append(_assembled(part))
+    return "\n".join([*needed, text])
+
+
+def _made_late(letter: str, name: str) -> str:
+    return f"MAKERS.{letter} = function()\n{_assembled(name)}\nend"
 
 
 @cache
-def script(name: str, letters: str = EVERY) -> Script:
-    """The script `lua/<name>.lua` for rules with these letters, read once per process."""
-    return Script(name, letters)
+def script(name: str) -> Script:
+    """The script `lua/<name>.lua`, read once per process."""
+    return Script(name)

@@ -1,0 +1,32 @@
+--@ state
+-- Change what is in force beside a limit's own numbers: read, changed and written as one, so that none of two
+-- changes at once is lost.
+-- KEYS  override
+-- ARGV  1 now_us ('' = the server's clock)   2 rules ('' = none, '=' = as they are)
+--       3 pause_us from now on (0 = none, -1 = as it is)   4 '1': a pause may end one that lasts longer
+-- Reply: rules (a text), pause_until_us (0 = none), now_us
+-- What is no override is replaced (but not a newer form of it). A key without rules lasts as long as its pause.
+local key, now, slack = KEYS[1], clock(ARGV[1])
+local value = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
+if string.find(value, '^[2-9]:') then foreign(key, value, 'an override') end
+local rules, until_us = string.match(value, '^1:([a-z,;%d%-]*):(%d+)$')
+rules, until_us = rules or '', tonumber(until_us or 0)
+if until_us <= now then until_us = 0 end
+
+if ARGV[2] ~= '=' then rules = ARGV[2] end
+local pause = tonumber(ARGV[3])
+if pause == 0 then
+  until_us = 0
+elseif pause > 0 then
+  until_us = ARGV[4] == '1' and now + pause or math.max(until_us, now + pause)
+end
+
+value = FORM .. ':' .. rules .. ':' .. text(until_us)
+if rules ~= '' then
+  redis.call('SET', key, value)
+elseif until_us > 0 then
+  redis.call('SET', key, value, 'PX', text(math.ceil((until_us - now) / 1000) + slack))
+else
+  redis.call('DEL', key)
+end
+return { rules, until_us, now }

@@ -1,0 +1,86 @@
+"""Where limits and tasks were defined, for the texts of errors and warnings."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from celery.app.task import Task
+
+from fleetlimit.errors import ConfigurationError
+
+__all__ = ["Origin", "caller", "described", "naming", "origin_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """A place in a program, and what was being executed there: `code` is the code of the module that was
+    being loaded, or of a task's function; `unit` is that code's file and name."""
+
+    file: str
+    line: int
+    unit: tuple[str, str]
+    code: CodeType | None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    def reloads(self, former: Origin) -> bool:
+        """Whether the same part of a program was loaded again since: the code objects are new ones then,
+        while a factory that is called twice has one."""
+        return self.unit == former.unit and self.code is not former.code
+
+
+def caller(depth: int) -> Origin:
+    """The code that called, `depth` frames up, and the module that was being loaded meanwhile."""
+    frame = sys._getframe(depth + 1)
+    module: Any = frame
+    while module and module.f_code.co_name != "<module>":
+        module = module.f_back
+    code = (module or frame).f_code
+    return Origin(frame.f_code.co_filename, frame.f_lineno, (code.co_filename, code.co_name), code)
+
+
+def origin_of(target: Any) -> Origin:
+    """Where a function, a task or a task class has its body."""
+    body = inspect.unwrap(_body(target))
+    while isinstance(body, functools.partial):
+        body = body.func
+    code = getattr(body, "__code__", None)
+    if code is None:
+        return Origin("?", 0, ("?", repr(target)), None)
+    name = getattr(body, "__qualname__", code.co_name)
+    return Origin(code.co_filename, code.co_firstlineno, (code.co_filename, name), code)
+
+
+def described(target: Any) -> str:
+    """What a user calls it, and where it is."""
+    if _is_task(target):
+        label = f"task {target.name!r}"
+    else:
+        label = f"{target.__module__}.{getattr(target, '__qualname__', target)}"
+    return f"{label} ({origin_of(target)})"
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """:raises ConfigurationError: what was raised inside, with the words that say where."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise type(error)(f"{what}: {error}") from error
+
+
+def _body(target: Any) -> Any:
+    body = getattr(target, "run", target) if _is_task(target) else target
+    return getattr(body, "__func__", body)
+
+
+def _is_task(target: Any) -> bool:
+    return isinstance(target, Task) or (isinstance(target, type) and issubclass(target, Task))
