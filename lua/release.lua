@@ -40,6 +40,9 @@ local function under(given)
   return u
 end
 
+-- how long until a line in which tasks of other brokers are ahead is looked at again
+local function pause_us(u) return math.max(OTHERS_US, u.algorithm.pace(u.r, 1)) end
+
 local function early_us() return math.min(lead, SHORT_US + 2 * under_way) end
 
 -- units before a place that lie in lanes of other brokers, of those that are waited for
@@ -62,14 +65,18 @@ local function foreign_ahead(place)
   return sum
 end
 
--- Lanes of other brokers are left too, like one of ours in which nobody comes, once the limit has idled for longer than
--- one of their tasks may be late: their releasers died, or cannot reach their broker.
+-- While the limit idles although tasks of other brokers are ahead, these lanes have LATE_US to be heard. Then they are left
+-- like one of ours in which nobody comes: their releasers died, or cannot reach their broker. (`probe_at` of a lane that
+-- is not gone: until when it has.)
 local function leave_others(u, t)
   local _, idle = u.algorithm.look(u, u.r, now, t.cost)
-  if u.pause > 0 or idle < LATE_US + u.algorithm.pace(u.r, t.cost) then return end
+  if u.pause > 0 or idle < u.algorithm.pace(u.r, t.cost) then return end
   for _, lane in pairs(l.by_lane) do
-    if not lane.ours and lane.gone < NOBODY and lane.heard_at < now - LATE_US then
-      lane.gone, lane.changed = now, true
+    if not lane.ours and lane.gone < NOBODY then
+      local left = lane.probe_at - now
+      local began = left <= LATE_US and left > -2 * pause_us(u) and lane.heard_at < lane.probe_at - LATE_US
+      if not began then lane.probe_at, lane.changed = now + LATE_US, true
+      elseif left <= 0 then lane.gone, lane.changed = now, true end
     end
   end
 end
@@ -147,7 +154,7 @@ local function offer(id, t, lane)
     local turn, others = turn_of(u, t)
     local rest = turn - early_us()
     -- nobody says here when tasks of other brokers leave the line before they start
-    if others > 0 then rest = math.min(rest, math.max(OTHERS_US, u.algorithm.pace(u.r, 1))) end
+    if others > 0 then rest = math.min(rest, pause_us(u)) end
     if rest > 0 then visit = math.min(visit, now + rest) return 'done' end
     if is_full(u, t, lane) then visit = math.min(visit, now + FULL_US) return 'lane' end
   end
