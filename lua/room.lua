@@ -17,6 +17,20 @@ local function quarantine(l, id, t, now, why)
   drop(l, id, t)
 end
 
+-- The same for a message whose ticket, place or lane is lost: what is left of them stands in `t`.
+local function set_aside(l, id, t, now, why)
+  redis.call('HSET', l.bad, id, string.format('%s:%.0f:%.0f:%.0f:%s\n%s', t.lane, t.place, t.cost, now, why,
+    redis.call('HGET', l.room, id) or ''))
+  redis.call('HDEL', l.room, id)
+  redis.call('HDEL', l.tickets, id)
+end
+
+-- whether a later version wrote this message
+local function is_newer(message)
+  local form = string.match(message or '', '^(%d+):')
+  return form and form ~= FORM
+end
+
 -- Walk the tickets of a broker's lanes, all lanes in one order: each call gives a ticket, what is known of it, and
 -- its lane (`lane.left = nil` ends that lane). Lanes of brokers without workers are gone, and lanes are back whose
 -- broker has some again.
@@ -29,7 +43,7 @@ local function walk_of(l, broker, alive, chunk)
     if there and lane.gone == NOBODY then lane.gone, lane.changed = 0, true
     elseif not there and lane.gone < NOBODY then lane.gone, lane.changed = NOBODY, true end
     if lane.ours then
-      lane.from, lane.to, lane.left = '[' .. name .. ':', '(' .. name .. ';', {}
+      lane.name, lane.from, lane.to, lane.left = name, '[' .. name .. ':', '(' .. name .. ';', {}
       ours[#ours + 1] = lane
     end
   end

@@ -321,8 +321,8 @@ class Fleet:
             ]
             most = max(near) * (2 if "window" in self.limit.algorithm else 1)
             most += (
-                max(len(near) - 2, 0) * self.limit.most
-            )  # changed twice, it forgets what was spent
+                len(near) - 1
+            ) * self.limit.most  # after a change it may lend a bucket once more
             assert units <= most + self.limit.burst - 1, (units, starts)
 
     def _check_accounted(self) -> None:
