@@ -1,5 +1,5 @@
 -- Prelude of scripts that let parked tasks go.
--- l.bad  hash: ticket -> '<lane>:<place>:<cost>:<when>:<why>\n<what lay in the room>' of those in quarantine
+-- l.bad  hash: ticket -> '<lane>:<place>:<cost>:<when>:<broker>:<why>\n<what lay in the room>' of those in quarantine
 
 local NO_OVERRIDE = FORM .. '::0'
 
@@ -12,8 +12,8 @@ end
 -- out of the line, its message kept aside with the reason
 local function quarantine(l, id, t, now, why)
   local message = redis.call('HGET', l.room, id) or ''
-  redis.call('HSET', l.bad, id, string.format('%s:%.0f:%.0f:%.0f:%s\n%s', t.lane, t.place, t.cost, now,
-    string.gsub(why, '\n', ' '), message))
+  redis.call('HSET', l.bad, id, string.format('%s:%.0f:%.0f:%.0f:%s:%s\n%s', t.lane, t.place, t.cost, now,
+    lane_at(l, t.lane, now).broker, (string.gsub(why, '\n', ' ')), message))
   drop(l, id, t)
 end
 
