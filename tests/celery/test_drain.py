@@ -18,7 +18,7 @@ from fleetlimit.demo.processes import Server, redis_server, stop, until
 
 from .harness import ROOT, Fleet, fleet, window
 
-TEN = "api-10-1-1"
+TEN, HALF = "api-10-1-1", "api-1-2-1"
 
 
 @pytest.fixture
@@ -34,20 +34,24 @@ def drain(fleet: Fleet, *options: str, **env: str) -> subprocess.CompletedProces
     )
 
 
-def parked(fleet: Fleet, run: str, url: str | None = None) -> int:
-    return RateLimiter(url or fleet.redis_url).status(TEN, run).parked
+def parked(fleet: Fleet, run: str, url: str | None = None, limit: str = TEN) -> int:
+    return RateLimiter(url or fleet.redis_url).status(limit, run).parked
 
 
 def backlog(fleet: Fleet, number: int, **env: str) -> str:
-    """So many tasks, most of them parked, and the worker that parked them is gone."""
+    """So many tasks; what has not started is parked, all of it, and the worker that parked it is gone. (The pause is
+    for Celery: a message that is on its way to a worker that ends may be lost.)"""
     worker = fleet.start("prefork", 2, **env)
     run = fleet.run()
+    url = json.loads(env.get("TEST_CONF", "{}")).get("fleetlimit_url")
+    limiter = RateLimiter(url or fleet.redis_url)
     for n in range(number):
         fleet.send("ten", run, n)
-    url = json.loads(env.get("TEST_CONF", "{}")).get("fleetlimit_url")
-    until(lambda: parked(fleet, run, url) > number * 2 // 3, "parked")
+    until(lambda: parked(fleet, run, url) > number // 3, "parked")
+    limiter.pause(TEN, 60)
+    until(lambda: parked(fleet, run, url) + len(fleet.starts(run)) == number, "all parked")
     stop(worker)
-    assert parked(fleet, run, url) > number // 3
+    limiter.resume(TEN)
     return run
 
 
@@ -61,7 +65,7 @@ def test_at_once(one: Fleet) -> None:
     done = drain(one, "--now")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "nothing is parked"), done
     assert parked(one, run) == 0
-    assert before <= one.redis.llen("celery") <= 60 - len(one.starts(run))
+    assert one.redis.llen("celery") == before > 20
     assert drain(one).returncode == 0  # nothing left to do
     one.start("prefork", 2)
     assert numbers(one.wait(run, 60)) == list(range(60))
@@ -107,15 +111,14 @@ def test_nobody_takes_the_tasks(one: Fleet) -> None:
 def test_while_workers_run_they_park_again(one: Fleet) -> None:
     one.start("prefork", 2)
     run = one.run()
-    for n in range(100):
-        one.send("ten", run, n)
-    until(lambda: parked(one, run) > 60, "parked")
+    for n in range(40):
+        one.send("half", run, n)
+    until(lambda: parked(one, run, limit=HALF) > 30, "parked")
     done = drain(one, "--now", "--timeout", "2")
+    assert done.returncode == 1, done
     assert "1 worker with limits run" in done.stderr
     assert "is parked again unless fleetlimit_waiting_room is False" in done.stderr
-    assert done.returncode == 1, done
-    assert numbers(one.wait(run, 100)) == list(range(100))
-    assert window(one.starts(run)) <= 10
+    until(lambda: parked(one, run, limit=HALF) > 15, "parked again")
 
 
 def test_former_places_are_drained_too(one: Fleet, tmp_path: Path) -> None:
