@@ -6,7 +6,8 @@
 --       claim is void   5 how many   6 bytes of all messages, about   7 grace_us of those who are not parked
 --       8 our broker: others' messages stay   9 the brokers that have workers, parted by spaces
 -- Reply: now_us (the copy's mark), when to visit again (0 = nothing of ours is parked), how many messages
---       are of a newer form and left alone, then ticket, place and message of each claimed task.
+--       are of a newer form and left alone, how many were unreadable and lie in quarantine now, then ticket,
+--       place and message of each claimed task.
 -- Who was let go and has not come counts as ahead until its cell has passed: so a stall makes no burst, and a
 -- dead worker no hole. Never more than HELD_US's worth (and what the lane's way takes) is out in one lane,
 -- unless units for all of those exist. A lane in which nobody comes is let go of: its tasks keep their places,
@@ -22,7 +23,7 @@ local now, slack = clock(ARGV[1])
 local lead, lease, most, grace = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[7])
 local l = room_at(KEYS)
 local override, rules = ARGV[2] ~= '' and ARGV[2] or redis.call('GET', KEYS[9]) or NO_OVERRIDE, {}
-local reply, bytes, newer, visit = { now, 0, 0 }, 0, 0, math.huge
+local reply, bytes, newer, bad, visit = { now, 0, 0, 0 }, 0, 0, 0, math.huge
 local ahead, out, outs, under_way = 0, 0, {}, 0 -- units ahead, tasks let go, and how long the oldest is on its way
 local units = l.units
 in_force(KEYS[9], override, now, '') -- a foreign one is an error of the whole line
@@ -160,12 +161,16 @@ local function offer(id, t, lane)
   if is_newer(parked) then newer = newer + 1 return 'next' end
   local rule, message = string.match(parked or '', '^%d+:([^:]*):(.*)$')
   local sound, u, rest = pcall(rest_of, rule, t)
-  if not sound or not (rest < NOBODY) then quarantine(l, id, t, now, 'unreadable') return 'next' end
+  if not sound or not (rest < NOBODY) then
+    bad = bad + 1
+    quarantine(l, id, t, now, 'unreadable')
+    return 'next'
+  end
   if lead >= 0 then
     if rest > 0 then visit = math.min(visit, now + rest) return 'done' end
     if is_full(u, t, lane) then visit = math.min(visit, now + FULL_US) return 'lane' end
   end
-  if #reply > 3 and (bytes + #message > tonumber(ARGV[6]) or #reply > 3 * most) then
+  if #reply > 4 and (bytes + #message > tonumber(ARGV[6]) or #reply > 3 * most + 1) then
     visit = now
     return 'done'
   end
@@ -178,7 +183,11 @@ local function lose(id, lane)
   local message = redis.call('HGET', l.room, id)
   if is_newer(message) then newer = newer + 1 return 'next' end
   local lost = { lane = lane.name, place = tonumber(string.match(lane.its, ':(%d+):')) or now, cost = 1, parked = true }
-  if message then set_aside(l, id, lost, now, 'its ticket is unreadable') else redis.call('HDEL', l.tickets, id) end
+  redis.call('HDEL', l.tickets, id)
+  if message then
+    bad = bad + 1
+    set_aside(l, id, lost, now, 'its ticket is unreadable')
+  end
   redis.call('ZREM', l.line, lane.its)
   redis.call('ZREM', l.due, id)
   count(l, lost, -1, now)
@@ -199,7 +208,8 @@ local function set_lost_aside()
     local stands = t and t.parked and l.by_lane[t.lane] and redis.call('ZSCORE', l.line, member(id, t))
     if not stands and not is_newer(redis.call('HGET', l.room, id)) then
       set_aside(l, id, t or { lane = '0', place = now, cost = 1 }, now, 'its place in the line is lost')
-      found = found + 1
+      redis.call('HDEL', l.tickets, id)
+      found, bad = found + 1, bad + 1
     end
   end
   local _, lane = next(l.by_lane)
@@ -248,7 +258,7 @@ end
 if parked > 0 then visit = visit < math.huge and visit or now + lease
 else visit = waits > 0 and redis.call('EXISTS', l.room) == 1 and now + RECOUNT_US or 0 end
 settle_expiry(l, now, slack)
-reply[2], reply[3] = math.ceil(visit), newer
+reply[2], reply[3], reply[4] = math.ceil(visit), newer, bad
 if KEYS[10] and visit > 0 then redis.call('ZADD', KEYS[10], text(visit), l.key)
 elseif KEYS[10] then redis.call('ZREM', KEYS[10], l.key) end
 return reply

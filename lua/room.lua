@@ -1,5 +1,5 @@
 -- Prelude of scripts that let parked tasks go.
--- l.bad  hash: ticket -> '<lane>:<place>:<cost>:<when>:<why>\n<what lay in the room>' of those in quarantine
+-- l.bad  hash: ticket -> '<lane>:<place>:<cost>:<when>:<broker>:<why>\n<what lay in the room>' of those in quarantine
 
 local NO_OVERRIDE = FORM .. '::0'
 
@@ -9,20 +9,18 @@ local function room_at(keys)
   return l
 end
 
--- out of the line, its message kept aside with the reason
-local function quarantine(l, id, t, now, why)
-  local message = redis.call('HGET', l.room, id) or ''
-  redis.call('HSET', l.bad, id, string.format('%s:%.0f:%.0f:%.0f:%s\n%s', t.lane, t.place, t.cost, now,
-    string.gsub(why, '\n', ' '), message))
-  drop(l, id, t)
+-- a message out of the room, kept with the reason
+local function set_aside(l, id, t, now, why)
+  local lane, message = lanes_of(l)[t.lane], redis.call('HGET', l.room, id) or ''
+  redis.call('HSET', l.bad, id, string.format('%s:%.0f:%.0f:%.0f:%s:%s\n%s', t.lane, t.place, t.cost, now,
+    lane and lane.broker or '', (string.gsub(why, '\n', ' ')), message))
+  redis.call('HDEL', l.room, id)
 end
 
--- The same for a message whose ticket, place or lane is lost: what is left of them stands in `t`.
-local function set_aside(l, id, t, now, why)
-  redis.call('HSET', l.bad, id, string.format('%s:%.0f:%.0f:%.0f:%s\n%s', t.lane, t.place, t.cost, now, why,
-    redis.call('HGET', l.room, id) or ''))
-  redis.call('HDEL', l.room, id)
-  redis.call('HDEL', l.tickets, id)
+-- the same, and its task out of the line
+local function quarantine(l, id, t, now, why)
+  set_aside(l, id, t, now, why)
+  drop(l, id, t)
 end
 
 -- whether a later version wrote this message

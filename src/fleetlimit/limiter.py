@@ -253,8 +253,9 @@ class RateLimiter:
         return self._room(name).status(name, _encoded(key))
 
     def cancel_all(self, name: str, key: Key = None) -> int:
-        """Take all tasks of a key out of the waiting room, for good; how many."""
-        return self._room(name).cancel_all(name, _encoded(key))
+        """Take all tasks of a key out of the waiting room, for good; how many will not run. (One that is being let go
+        at this moment may.)"""
+        return self._room(name).cancel_all(name, _encoded(key))[0]
 
     def quarantined(self, name: str, key: Key = None) -> list[Quarantined]:
         """Parked messages that could not be let go, each with the reason."""

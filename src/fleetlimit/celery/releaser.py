@@ -116,6 +116,7 @@ class Releaser:
         if _bell == self._bell:
             _bell = None
         if not self._thread.is_alive():
+            self._publisher.close()
             for end in self._bell:
                 os.close(end)
 
@@ -164,6 +165,11 @@ class Releaser:
         return min(sleep, SLOWEST)
 
     @property
+    def away(self) -> bool:
+        """Whether the broker gave no answer when it was last asked."""
+        return self._away
+
+    @property
     def _room(self) -> Room:
         assert self._found_room is not None
         return self._found_room
@@ -204,6 +210,8 @@ class Releaser:
                     "waiting room: %s holds tasks that a later version of fleetlimit parked; they stay",
                     line,
                 )
+            if released.unreadable:
+                self._tell({line: released.unreadable})
             fates.append(Fate(released))
         return fates
 
@@ -244,11 +252,11 @@ class Releaser:
         line = name_and_key(released.line)
         return Parcel(message, message.waiting(seen_us, line, copy=str(released.copy)))
 
-    def _tell(self, quarantined: int) -> None:
-        if quarantined:
+    def _tell(self, quarantined: dict[str, int]) -> None:
+        for line, number in quarantined.items():
             logger.error(
-                "waiting room: %d messages could not be let go and lie in quarantine: "
-                "`fleetlimit parked --bad LIMIT` shows them", quarantined,
+                "waiting room: %d messages of %s could not be let go and lie in quarantine: "
+                "`fleetlimit parked %s --bad` shows them", number, line, name_and_key(line)[0],
             )  # fmt: skip
 
     # --- beside it --------------------------------------------------------------------------------

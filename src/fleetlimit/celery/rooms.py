@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from celery.utils.log import get_logger
@@ -32,8 +32,15 @@ def room_of(app: Any) -> Room | None:
     return own_room(app) if settings_of(app).waiting_room else None
 
 
-def former_rooms(app: Any, own: Room | None) -> Iterator[Room]:
-    """Rooms in other places in which tasks of this broker lie: the limits were there before."""
+def _note(error: FleetlimitError) -> None:
+    logger.debug("a former place of the limits does not answer: %s", error)
+
+
+def former_rooms(
+    app: Any, own: Room | None, missed: Callable[[FleetlimitError], None] = _note
+) -> Iterator[Room]:
+    """Rooms in other places in which tasks of this broker lie: the limits were there before. `missed` is told of a
+    place that does not answer."""
     here = {_place(own.store)} if own else set()
     places = [*sources_of(app), *map(Source, settings_of(app).former_urls)]
     for place in places:
@@ -46,7 +53,7 @@ def former_rooms(app: Any, own: Room | None) -> Iterator[Room]:
                     yield room
                     continue
         except FleetlimitError as error:
-            logger.debug("a former place of the limits does not answer: %s", error)
+            missed(error)
         store.close()
 
 

@@ -85,6 +85,11 @@ class Keys:
         return f"{self.prefix}{_STATE}:processes}}", f"{self.prefix}{_STATE}:processes}}:sum"
 
     @property
+    def quarantine(self) -> str:
+        """The lines with messages in quarantine, and when the last one came there."""
+        return f"{self.prefix}fleetlimit:quarantine"
+
+    @property
     def limits(self) -> str:
         """The limits that workers and programs have announced."""
         return f"{self.prefix}fleetlimit:limits"

@@ -10,10 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from fleetlimit.errors import StateError
 from fleetlimit.store.base import Ticket, task_id
 from fleetlimit.store.keyspace import name_and_key, text
+from fleetlimit.store.parked import (
+    known_brokers,
+    lanes_of,
+    parked_lines,
+    parked_tickets,
+    quarantine,
+)
 from fleetlimit.store.redis import LEASE_US, RedisStore, translated
 
 __all__ = ["Due", "Fate", "Orphan", "Quarantined", "Released", "Room", "Status"]
@@ -46,12 +54,13 @@ class Due:
 @dataclass(frozen=True)
 class Released:
     """Claimed messages of a line: ticket, first-seen time, text. `copy` marks these copies; `newer` messages are of
-    a form that only a later version reads, and stay."""
+    a form that only a later version reads, and stay; `unreadable` ones went into quarantine."""
 
     line: str
     copy: int
     next_us: int
     newer: int
+    unreadable: int
     messages: list[tuple[str, int, str]]
 
 
@@ -137,7 +146,9 @@ class Room:
             if isinstance(reply, StateError):
                 found.append(reply)
                 continue
-            copy, next_us, newer, *rest = reply
+            copy, next_us, newer, unreadable, *rest = reply
+            if unreadable:
+                self._note_quarantine(line)
             if self.store.is_cluster:
                 self._note_visit(line, next_us)
             ids, seen, texts = rest[::3], rest[1::3], rest[2::3]
@@ -145,7 +156,7 @@ class Room:
                 (text(id), int(at), text(message))
                 for id, at, message in zip(ids, seen, texts, strict=True)
             ]
-            found.append(Released(line, copy, next_us, newer, messages))
+            found.append(Released(line, copy, next_us, newer, unreadable, messages))
         return found
 
     def _release_args(self, line: str, lead_us: int) -> list[str | int | bytes]:
@@ -153,9 +164,9 @@ class Room:
         limits = LEASE_US, MESSAGES, BYTES, GRACE_US
         return [self.store.now(), override, lead_us, *limits, self.broker, self._served]
 
-    def settle(self, fates: Sequence[Fate]) -> int:
-        """Say what became of claimed messages; one without a fate is let go again when its claim is void. How many
-        went into quarantine."""
+    def settle(self, fates: Sequence[Fate]) -> dict[str, int]:
+        """Say what became of claimed messages; one without a fate is let go again when its claim is void. Of which
+        lines how many went into quarantine."""
         calls = []
         for one in fates:
             args: list[str | int | bytes] = [self.store.now(), GRACE_US, one.released.copy, TRIES]
@@ -164,12 +175,14 @@ class Room:
                 args += (id, why[0] or "refused", int(why[1])) if why else (id, "", 0)
             keys = self._keys_of(one.released.line)
             calls.append(([*keys[:8], *keys[9:]], args))
-        quarantined = 0
+        quarantined: dict[str, int] = {}
         for one, reply in zip(fates, self.store.run_many("confirm", calls), strict=True):
             if isinstance(reply, StateError):
                 continue
             _, bad, visit = reply
-            quarantined += bad
+            if bad:
+                self._note_quarantine(one.released.line)
+                quarantined[one.released.line] = bad
             if visit and self.store.is_cluster:
                 self._note_visit(one.released.line, max(visit, 0), sooner=True)
         return quarantined
@@ -205,6 +218,11 @@ class Room:
             if client.exists(self._keys_of(line)[5]):
                 client.zadd(self._index, {line: 0})
 
+    def _note_quarantine(self, line: str) -> None:
+        """People must find it, whatever its key."""
+        with translated([self._keys.quarantine]):
+            self.store.connection.client.zadd(self._keys.quarantine, {line: self.store.now_us()})
+
     # --- what was revoked -------------------------------------------------------------------------
 
     def remember_revoked(self, ids: Sequence[str]) -> None:
@@ -227,24 +245,24 @@ class Room:
 
     # --- for people -------------------------------------------------------------------------------
 
+    def brokers(self) -> dict[str, bool]:
+        """Every broker for which tasks are or were parked, and whether workers serve it."""
+        now = self.store.now_us()
+        return {broker: until >= now for broker, until in known_brokers(self.store).items()}
+
     def parked_for(self, broker: str) -> Orphan:
-        """How many lines have, and how many tasks are, parked for a broker (of the first 1,000 lines)."""
+        """In how many lines tasks may be, and how many are, parked for a broker (of the first 1,000 lines)."""
         with translated([self._keys.brokers]):
             client = self.store.connection.client
-            lines = client.zrange(self._keys.rooms(broker), 0, 999)
-            keys = [self._keys.room(text(line), self.store.is_cluster)[5] for line in lines]
-            counts = [("HLEN", key) for key in keys]
-            bites = (counts[at : at + 100] for at in range(0, len(counts), 100))
-            parked = sum(sum(self.store.connection.call_many(bite)) for bite in bites)
-            return Orphan(broker, client.zcard(self._keys.rooms(broker)), parked)
+            lines = [text(line) for line in client.zrange(self._keys.rooms(broker), 0, 999)]
+            number = client.zcard(self._keys.rooms(broker))
+        return Orphan(
+            broker, number, sum(one.parked for one in lanes_of(self.store, lines, broker))
+        )
 
     def orphans(self) -> list[Orphan]:
         """What is parked for brokers that no live worker serves."""
-        with translated([self._keys.brokers]):
-            known = self.store.connection.client.zrange(self._keys.brokers, 0, -1, withscores=True)
-        now = self.store.now_us()
-        dead = [text(broker) for broker, until in known if until < now]
-        found = [self.parked_for(broker) for broker in dead]
+        found = [self.parked_for(broker) for broker, served in self.brokers().items() if not served]
         return [one for one in found if one.parked]
 
     def adopt(self, former: str) -> int:
@@ -284,52 +302,53 @@ class Room:
 
     def parked(self, name: str, key: str = "", most: int = 100) -> list[str]:
         """Ids of parked tasks, the first in line first."""
-        return [task_id(ticket) for ticket in self._tickets(name, key, most)]
-
-    def _tickets(self, name: str, key: str, most: int) -> list[str]:
-        keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)
-        with translated(keys):
-            client = self.store.connection.client
-            found: list[tuple[str, str]] = []  # place and ticket
-            for lane in map(text, client.hkeys(keys[3])):
-                members = client.zrange(
-                    keys[1], f"[{lane}:", f"({lane};", bylex=True, offset=0, num=most
-                )
-                parts = (text(one).split(":", 2) for one in members)
-                found += [(place, ticket) for _, place, ticket in parts]
-            tickets = [ticket for _, ticket in sorted(found)]
-            return [one for one in tickets if client.hexists(keys[5], one)][:most]
+        return [task_id(ticket) for ticket in islice(parked_tickets(self.store, name, key), most)]
 
     def keys(
         self, names: Sequence[str], most: int = 100, skip: int = 0
     ) -> tuple[list[tuple[str, str]], int]:
         """The lines of these limits that have a key and parked tasks, the next due first: their names and (encoded)
         keys, `most` of them after the first `skip`; and how many there are."""
-        with translated([self._index]):
-            lines = self.store.connection.client.zrange(self._index, 0, -1)
-        found = [name_and_key(text(line)) for line in lines]
+        lines = parked_lines(self.store, {self.broker, *known_brokers(self.store)})
+        found = [name_and_key(line) for line in lines]
         ours = [(name, key) for name, key in found if key and name in names]
         return ours[skip : skip + most], len(ours)
 
     def cancel(self, name: str, id: str, key: str = "") -> bool:
         """Take a parked task out; it will not run. Whether that is so: not if it is being let go at this moment."""
+        tickets = self._tickets_of(name, key, id)
+        gone = [self.store.withdraw(name, key, one, how="parked") for one in tickets]
+        return bool(gone) and all(gone)
+
+    def is_waiting(self, name: str, id: str, key: str = "") -> bool:
+        """Whether a task has a place in this line, parked or not."""
+        return bool(self._tickets_of(name, key, id))
+
+    def _tickets_of(self, name: str, key: str, id: str) -> list[str]:
         keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", id) + "*"
         with translated(keys):
             found = self.store.connection.client.hscan_iter(keys[2], match=pattern, count=1000)
-            tickets = [text(ticket) for ticket, _ in found if task_id(text(ticket)) == id]
-        gone = [self.store.withdraw(name, key, one, how="parked") for one in tickets]
-        return bool(gone) and all(gone)
+            return [text(ticket) for ticket, _ in found if task_id(text(ticket)) == id]
 
-    def cancel_all(self, name: str, key: str = "") -> int:
-        """Take all parked tasks out of a line; how many will not run."""
-        cancelled = 0
-        while tickets := self._tickets(name, key, 1000):
-            gone = sum(self.store.withdraw(name, key, one, how="parked") for one in tickets)
-            cancelled += gone
-            if not gone:
-                break  # what is left is being let go
-        return cancelled
+    def cancel_all(self, name: str, key: str = "") -> tuple[int, list[str]]:
+        """Take all parked tasks out of a line: how many will not run, and the ids of those that are being let go at
+        this moment, and may."""
+        keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)[:7]
+        tickets, cancelled, let_go = parked_tickets(self.store, name, key), 0, []
+        while some := list(islice(tickets, 500)):
+            calls = [(keys, [self.store.now(), one, "parked", LEASE_US]) for one in some]
+            for ticket, gone in zip(some, self.store.run_many("withdraw", calls), strict=True):
+                if isinstance(gone, StateError):
+                    raise gone
+                cancelled += gone
+                let_go += [] if gone else [task_id(ticket)]
+        return cancelled, let_go
+
+    def quarantine_keys(self, name: str) -> list[str]:
+        """The (encoded) keys of a limit under which messages lie in quarantine; '' is the limit without a key."""
+        lines = map(name_and_key, quarantine(self.store))
+        return [key for its, key in lines if its == name]
 
     def quarantined(self, name: str, key: str = "") -> list[Quarantined]:
         """Messages that could not be let go."""
@@ -338,13 +357,7 @@ class Room:
             found = [
                 (text(id), text(it)) for id, it in self.store.connection.client.hscan_iter(bad)
             ]
-        parts = ((id, *it.partition("\n")[0].split(":", 4)) for id, it in found)
-        return [
-            Quarantined(task_id(one[0]), one[5], int(one[4]) / 1e6)
-            if len(one) == 6
-            else Quarantined(task_id(one[0]), "unreadable", 0)
-            for one in parts
-        ]
+        return [_quarantined(ticket, it.partition("\n")[0]) for ticket, it in found]
 
     def recover(self, name: str, id: str, key: str = "", *, drop: bool = False) -> bool:
         """Try a message in quarantine again, or drop it; whether it was there."""
@@ -357,6 +370,14 @@ class Room:
             for ticket in tickets
             if task_id(ticket) == id
         ]
-        if found and not drop:
-            self._note_visit(keys[0], 1)
-        return any(found)
+        for broker in {text(broker) for there, broker in found if there and not drop}:
+            Room(self.store, broker)._note_visit(keys[0], 1)
+        return any(there for there, _ in found)
+
+
+def _quarantined(ticket: str, entry: str) -> Quarantined:
+    """From '<lane>:<place>:<cost>:<when>:<broker>:<why>' (see `lua/room.lua`)."""
+    parts = entry.split(":", 5)
+    if len(parts) < 6:
+        return Quarantined(task_id(ticket), "unreadable", 0)
+    return Quarantined(task_id(ticket), parts[5], int(parts[3]) / 1e6)
