@@ -259,6 +259,5 @@ if parked > 0 then visit = visit < math.huge and visit or now + lease
 else visit = waits > 0 and redis.call('EXISTS', l.room) == 1 and now + RECOUNT_US or 0 end
 settle_expiry(l, now, slack)
 reply[2], reply[3], reply[4] = math.ceil(visit), newer, bad
-if KEYS[10] and visit > 0 then redis.call('ZADD', KEYS[10], text(visit), l.key)
-elseif KEYS[10] then redis.call('ZREM', KEYS[10], l.key) end
+note_visit(KEYS[10], l.key, visit)
 return reply
