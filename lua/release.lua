@@ -123,12 +123,15 @@ local function claim(id, t, lane, message)
   end
 end
 
--- a task that is not here: it may come, or not
+-- a task that is not here: it may come, or not; without a deadline its ticket says nothing
 local function pass(id, t, lane)
-  if t.let_go_at > 0 then
+  local deadline = t.parked or tonumber(redis.call('ZSCORE', l.due, id) or '')
+  if not deadline then
+    drop(l, id, t)
+  elseif t.let_go_at > 0 then
     out, lane.out, lane.out_units = out + 1, lane.out + 1, lane.out_units + t.cost
     if lane.gone == 0 then outs[#outs + 1] = t end
-  elseif lane.gone == 0 and tonumber(redis.call('ZSCORE', l.due, id) or 0) - grace > now - LATE_US then
+  elseif lane.gone == 0 and deadline - grace > now - LATE_US then
     ahead = ahead + t.cost -- it waits as a countdown
   end
 end

@@ -82,7 +82,7 @@ class Fleet:
         self.sent: dict[str, str] = {}  # id: queue
         self.starts: list[tuple[int, int, str]] = []  # when, cost, id
         self.ended: set[str] = set()  # revoked or cancelled
-        self.asked = 0
+        self.asked = self.looks = 0
         self.rates = [(START, 10)]  # from when on, units per second
         self.paused_until = 0
         self.disturbed = START
@@ -246,6 +246,7 @@ class Fleet:
             broker.look_at = self.clock.now + 1_000_000
             return
         due = broker.room.due_lines()
+        self.looks += bool(due.lines)
         for released in broker.room.release(due.lines, LEAD_US):
             assert isinstance(released, Released)
             if released.messages:
