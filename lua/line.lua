@@ -147,11 +147,14 @@ local function notice_gone(l, now)
   end
 end
 
--- a task of this lane came (let go at `copy`, if that is not ''): it is there. Whether it was gone.
-local function hear(l, name, now, copy)
-  local lane, was_gone = lane_at(l, name, now), false
-  was_gone = lane.gone > 0
-  lane.gone, lane.heard_at, lane.changed = 0, now, true
+-- A task of this lane came (let go at `copy`, if that is not ''): its queue is read. One of those who were gone
+-- brings them all back; one that joined later says nothing of them, but the parked ones are worth a try at once.
+-- Whether a releaser should look.
+local function hear(l, name, now, place, copy)
+  local lane = lane_at(l, name, now)
+  local was_gone = lane.gone > 0 and (place < lane.gone or lane.parked > 0)
+  if place < lane.gone then lane.gone = 0 end
+  lane.heard_at, lane.probe_at, lane.changed = now, math.min(lane.probe_at, now), true
   if tonumber(copy) then lane.way = math.floor(math.min(math.max(now - copy, 0.8 * lane.way, 0), LONGEST_WAY_US)) end
   return was_gone
 end
@@ -219,15 +222,15 @@ local function keep(key, ttl_ms)
   if redis.call('PTTL', key) < ttl_ms then redis.call('PEXPIRE', key, text(ttl_ms)) end
 end
 
--- a place for who has none yet
+-- a place for who has none yet; who has one keeps it, in the lane of the queue that it comes from now
 local function take_place(l, id, t, now)
   local former = ticket_at(l, id)
   if former then
-    t.lane, t.place, t.tries = former.lane, former.place, former.tries
+    t.place, t.tries = former.place, former.tries
     count(l, former, -1)
-  else
-    redis.call('ZADD', l.line, 0, member(id, t))
+    if former.lane ~= t.lane then redis.call('ZREM', l.line, member(id, former)) end
   end
+  if not former or former.lane ~= t.lane then redis.call('ZADD', l.line, 0, member(id, t)) end
   count(l, t, 1, now)
   write_ticket(l, id, t)
 end
