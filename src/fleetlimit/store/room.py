@@ -32,8 +32,9 @@ GRACE_US = Ticket.grace_us
 LINES, MESSAGES, BYTES = 128, 64, 256 * 1024
 #: A line handed to a releaser is seen by others again after this.
 HANDED_US = 1_000_000
-#: A broker is served for so long after a releaser said so.
-SERVED_US = 16_000_000
+#: A broker is served for so long after a releaser said so (each does at least once a second), microseconds: then its
+#: tasks hold up those of other brokers no more. Its workers are reported missing only after some more time.
+SERVED_US, MISSING_US = 1_500_000, 15_000_000
 #: A message that could not be published so often lies in quarantine.
 TRIES = 8
 #: How long revoked ids are remembered, seconds, and how many at most.
@@ -115,7 +116,7 @@ class Room:
         self.store, self.broker = store, broker
         self._keys = store.keys
         self._index = self._keys.rooms(broker)
-        self._served = broker
+        self._served = {broker}
 
     # --- for releasers ----------------------------------------------------------------------------
 
@@ -130,12 +131,13 @@ class Room:
                 client = self.store.connection.client
                 if serves:
                     client.zadd(self._keys.brokers, {self.broker: now + SERVED_US})
-                self._served = " ".join(
-                    map(text, client.zrangebyscore(self._keys.brokers, now, "+inf"))
-                )
+                served = set(map(text, client.zrangebyscore(self._keys.brokers, now, "+inf")))
         else:
-            now, next_us, served, *lines = self.store.run("due", keys, args)
-            self._served = text(served)
+            now, next_us, names, *lines = self.store.run("due", keys, args)
+            served = set(text(names).split())
+        for lost in self._served - served:
+            self._wake_beside(lost)
+        self._served = served
         return Due(now, next_us, tuple(text(line) for line in lines))
 
     def release(self, lines: Sequence[str], lead_us: int) -> list[Released | StateError]:
@@ -162,7 +164,7 @@ class Room:
     def _release_args(self, line: str, lead_us: int) -> list[str | int | bytes]:
         override = self.store.given_override(name_and_key(line)[0], fresh=True)
         limits = LEASE_US, MESSAGES, BYTES, GRACE_US
-        return [self.store.now(), override, lead_us, *limits, self.broker, self._served]
+        return [self.store.now(), override, lead_us, *limits, self.broker, " ".join(self._served)]
 
     def settle(self, fates: Sequence[Fate]) -> dict[str, int]:
         """Say what became of claimed messages; one without a fate is let go again when its claim is void. Of which
@@ -192,6 +194,14 @@ class Room:
         with translated([self._index]):
             at = self.store.now_us() + round(seconds * 1e6)
             self.store.connection.client.zadd(self._index, {line: at}, xx=True)
+
+    def _wake_beside(self, lost: str) -> None:
+        """Nobody serves that broker any more: the turns of our tasks that stood behind its tasks are nearer now."""
+        with translated([self._index]):
+            client, at = self.store.connection.client, 0
+            while lines := client.zrange(self._keys.rooms(lost), at, at + 999):
+                client.zadd(self._index, dict.fromkeys(lines, 0), xx=True)
+                at += 1_000
 
     def wake(self, name: str) -> None:
         """Have all lines of a limit visited at once: its pace has changed."""
@@ -248,7 +258,8 @@ class Room:
     def brokers(self) -> dict[str, bool]:
         """Every broker for which tasks are or were parked, and whether workers serve it."""
         now = self.store.now_us()
-        return {broker: until >= now for broker, until in known_brokers(self.store).items()}
+        known = known_brokers(self.store).items()
+        return {broker: until >= now - MISSING_US for broker, until in known}
 
     def parked_for(self, broker: str) -> Orphan:
         """In how many lines tasks may be, and how many are, parked for a broker (of the first 1,000 lines)."""
