@@ -112,7 +112,7 @@ local function purge(l, now, grace, write)
   l.count, l.late = redis.call('ZCARD', l.line), {}
   if l.count == 0 then
     for _, lane in pairs(l.units > 0 and lanes_of(l) or {}) do
-      lane.units, lane.parked, lane.changed = 0, 0, true
+      if lane.units + lane.parked > 0 then lane.units, lane.parked, lane.changed = 0, 0, true end
     end
     l.units = 0
     return

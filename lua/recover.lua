@@ -7,8 +7,9 @@ local now = clock(ARGV[1])
 local l, id = room_at(KEYS), ARGV[2]
 local lane, place, cost, broker, message =
   string.match(redis.call('HGET', l.bad, id) or '', '^([^:]+):(%d+):(%d+):%d+:([^:]*):[^\n]*\n(.*)$')
-if redis.call('HDEL', l.bad, id) == 0 then return { 0, '' } end
-if ARGV[3] == 'drop' or not lane then return { 1, '' } end
+if ARGV[3] == 'drop' then return { redis.call('HDEL', l.bad, id), '' } end
+if not lane then return { 0, '' } end -- or foreign: it can only be dropped
+redis.call('HDEL', l.bad, id)
 l.count = redis.call('ZCARD', l.line)
 local t = { lane = lane, place = tonumber(place), cost = tonumber(cost), let_go_at = 0, tries = 0, not_before = 0 }
 -- the line may have expired since; and the lane's own word counts, for its tasks may have been adopted

@@ -26,6 +26,7 @@ local override, rules = ARGV[2] ~= '' and ARGV[2] or redis.call('GET', KEYS[9]) 
 local reply, bytes, newer, bad, visit = { now, 0, 0, 0 }, 0, 0, 0, math.huge
 local ahead, out, outs, under_way = 0, 0, {}, 0 -- units ahead, tasks let go, and how long the oldest is on its way
 local units = l.units
+in_force(KEYS[9], override, now, '') -- a foreign one is an error of the whole line
 purge(l, now, grace, true)
 notice_gone(l, now)
 
@@ -40,6 +41,9 @@ local function under(given)
   rules[given] = u
   return u
 end
+
+-- how long until a line in which tasks of other brokers are ahead is looked at again
+local function pause_us(u) return math.max(OTHERS_US, u.algorithm.pace(u.r, 1)) end
 
 local function early_us() return math.min(lead, SHORT_US + 2 * under_way) end
 
@@ -63,14 +67,18 @@ local function foreign_ahead(place)
   return sum
 end
 
--- Lanes of other brokers are left too, like one of ours in which nobody comes, once the limit has idled for longer than
--- one of their tasks may be late: their releasers died, or cannot reach their broker.
+-- While the limit idles although tasks of other brokers are ahead, these lanes have LATE_US to be heard. Then they are left
+-- like one of ours in which nobody comes: their releasers died, or cannot reach their broker. (`probe_at` of a lane that
+-- is not gone: until when it has.)
 local function leave_others(u, t)
   local _, idle = u.algorithm.look(u, u.r, now, t.cost)
-  if u.pause > 0 or idle < LATE_US + u.algorithm.pace(u.r, t.cost) then return end
+  if u.pause > 0 or idle < u.algorithm.pace(u.r, t.cost) then return end
   for _, lane in pairs(l.by_lane) do
-    if not lane.ours and lane.gone < NOBODY and lane.heard_at < now - LATE_US then
-      lane.gone, lane.changed = now, true
+    if not lane.ours and lane.gone < NOBODY then
+      local left = lane.probe_at - now
+      local began = left <= LATE_US and left > -2 * pause_us(u) and lane.heard_at < lane.probe_at - LATE_US
+      if not began then lane.probe_at, lane.changed = now + LATE_US, true
+      elseif left <= 0 then lane.gone, lane.changed = now, true end
     end
   end
 end
@@ -136,23 +144,29 @@ local function count_outs(u)
   outs = {}
 end
 
+-- the state under a message's rule, and how long until the task is let go, microseconds
+local function rest_of(rule, t)
+  local u = under(rule)
+  count_outs(u)
+  local turn, others = turn_of(u, t)
+  local rest = turn - early_us()
+  -- nobody says here when tasks of other brokers leave the line before they start
+  return u, others > 0 and math.min(rest, pause_us(u)) or rest
+end
+
 -- what becomes of a parked task: 'next' if the lane's next may be looked at, 'lane' if that lane is done, or
 -- 'done' if it is the line's turn that has not come
 local function offer(id, t, lane)
-  local form, rule, message = string.match(redis.call('HGET', l.room, id) or '', '^(%d+):([^:]*):(.*)$')
-  if form and form ~= FORM then newer = newer + 1 return 'next' end
-  if not form or not pcall(rule_of, rule) then
+  local parked = redis.call('HGET', l.room, id)
+  if is_newer(parked) then newer = newer + 1 return 'next' end
+  local rule, message = string.match(parked or '', '^%d+:([^:]*):(.*)$')
+  local sound, u, rest = pcall(rest_of, rule, t)
+  if not sound or not (rest < NOBODY) then
     bad = bad + 1
     quarantine(l, id, t, now, 'unreadable')
     return 'next'
   end
-  local u = under(rule)
-  count_outs(u)
   if lead >= 0 then
-    local turn, others = turn_of(u, t)
-    local rest = turn - early_us()
-    -- nobody says here when tasks of other brokers leave the line before they start
-    if others > 0 then rest = math.min(rest, math.max(OTHERS_US, u.algorithm.pace(u.r, 1))) end
     if rest > 0 then visit = math.min(visit, now + rest) return 'done' end
     if is_full(u, t, lane) then visit = math.min(visit, now + FULL_US) return 'lane' end
   end
@@ -164,12 +178,47 @@ local function offer(id, t, lane)
   return 'next'
 end
 
+-- A place whose ticket is gone or foreign is free. Its message, if there is one, goes into quarantine.
+local function lose(id, lane)
+  local message = redis.call('HGET', l.room, id)
+  if is_newer(message) then newer = newer + 1 return 'next' end
+  local lost = { lane = lane.name, place = tonumber(string.match(lane.its, ':(%d+):')) or now, cost = 1, parked = true }
+  redis.call('HDEL', l.tickets, id)
+  if message then
+    bad = bad + 1
+    set_aside(l, id, lost, now, 'its ticket is unreadable')
+  end
+  redis.call('ZREM', l.line, lane.its)
+  redis.call('ZREM', l.due, id)
+  count(l, lost, -1, now)
+  return 'next'
+end
+
+-- Messages that no lane accounts for: the walk does not come to them. Looked for where the counters disagree.
+local function set_lost_aside()
+  local known, found = 0, 0
+  for _, lane in pairs(l.by_lane) do
+    if l.count == 0 and lane.units + lane.parked > 0 then lane.units, lane.parked, lane.changed = 0, 0, true end
+    known = known + lane.parked
+  end
+  local over = redis.call('HLEN', l.room) - known
+  if over <= 0 then return end
+  for _, id in ipairs(redis.call('HRANDFIELD', l.room, MOST_SEEN)) do
+    local t = ticket_at(l, id)
+    local stands = t and t.parked and l.by_lane[t.lane] and redis.call('ZSCORE', l.line, member(id, t))
+    if not stands and not is_newer(redis.call('HGET', l.room, id)) then
+      set_aside(l, id, t or { lane = '0', place = now, cost = 1 }, now, 'its place in the line is lost')
+      redis.call('HDEL', l.tickets, id)
+      found, bad = found + 1, bad + 1
+    end
+  end
+  local _, lane = next(l.by_lane)
+  if lane and found == 0 then lane.parked, lane.changed = lane.parked + over, true end -- only the counter was wrong
+end
+
 -- one ticket of ours, in the order of all; what is said as by `offer`
 local function look_at(id, t, lane)
-  if not t then
-    redis.call('ZREM', l.line, lane.its)
-    return 'next'
-  end
+  if not t then return lose(id, lane) end
   local claimed = t.let_go_at > 0 and math.abs(now - t.let_go_at) < lease
   if not t.parked or claimed then
     if t.parked then visit = math.min(visit, t.let_go_at + lease) end
@@ -199,6 +248,7 @@ for seen = 1, MOST_SEEN do
   if seen == MOST_SEEN then visit = math.min(visit, now + FULL_US) end
 end
 
+set_lost_aside()
 write_lanes(l)
 if l.units ~= units then save(l) end
 local parked, waits = 0, 0

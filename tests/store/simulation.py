@@ -71,10 +71,12 @@ class Fleet:
         self.raw = redis.Redis.from_url(url, decode_responses=True)
         self.raw.flushall()
         self._bytes = redis.Redis.from_url(url)
-        self.store = RedisStore(redis.Redis.from_url(url), clock=self.clock)  # a patient client
+        self.store = RedisStore(
+            redis.Redis.from_url(url, socket_timeout=60), clock=self.clock
+        )  # a patient client
         self.limiter = RateLimiter(self.store)
-        burst = 5 if algorithm == "gcra" else None
-        self.limit = RateLimit("api", 10, 1, margin=0, algorithm=algorithm, burst=burst)
+        self.burst = 5 if algorithm == "gcra" else None
+        self.limit = RateLimit("api", 10, 1, margin=0, algorithm=algorithm, burst=self.burst)
         self.queues = {"cheap": Queue("a", 1), "dear": Queue("a", 3), "far": Queue("b", 2)}
         self.brokers = {name: Broker(Room(self.store, name)) for name in "ab"}
         self.sent: dict[str, str] = {}  # id: queue
@@ -88,6 +90,7 @@ class Fleet:
         self._able: dict[str, int] = {}  # parked tasks that could start, and since when
         self._events: list[tuple[int, int, Copy]] = []
         self._number = count()
+        self.run(0)  # the releasers are known
 
     def close(self) -> None:
         self.store.close()
@@ -159,18 +162,18 @@ class Fleet:
         self._disturb()
 
     def pause(self, seconds: float) -> None:
-        self.limiter.pause("api", seconds)
+        self.limiter.pause("api", seconds, force=True)
         self.paused_until = self.clock.now + round(seconds * 1e6)
         self._disturb()
 
     def resume(self) -> None:
-        self.limiter.resume("api")
+        self.limiter.resume("api", force=True)
         self.paused_until = 0
         self._disturb()
 
     def configure(self, rate: int) -> None:
         self.limiter.configure(
-            "api", rate, 1, margin=0, algorithm=self.limit.algorithm, burst=self.limit.burst
+            "api", rate, 1, margin=0, algorithm=self.limit.algorithm, burst=self.burst, force=True
         )
         self.rates.append((self.clock.now, rate))
         self._disturb()
@@ -214,7 +217,7 @@ class Fleet:
             queue.backlog.append(copy)
             return
         if copy.id in self.ended:
-            self.store.withdraw("api", "", copy.id)
+            self.store.withdraw("api", "", copy.id, how="came")
             return
         self.asked += 1
         outcome = self.store.acquire(
@@ -318,8 +321,8 @@ class Fleet:
             ]
             most = max(near) * (2 if "window" in self.limit.algorithm else 1)
             most += (
-                max(len(near) - 2, 0) * self.limit.most
-            )  # changed twice, it forgets what was spent
+                len(near) - 1
+            ) * self.limit.most  # after a change it may lend a bucket once more
             assert units <= most + self.limit.burst - 1, (units, starts)
 
     def _check_accounted(self) -> None:

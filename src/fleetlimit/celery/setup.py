@@ -193,7 +193,7 @@ def _on_prerun(task: Any, **_: Any) -> None:
 
 def _withdraw(app: Any, name: str, key: str, id: str) -> None:
     with contextlib.suppress(FleetlimitError):  # then its ticket runs out
-        limiter_of(app).store.withdraw(name, key, id)
+        limiter_of(app).store.withdraw(name, key, id, how="came")
 
 
 @cache

@@ -8,12 +8,13 @@ that two environments can share one database.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
 from fleetlimit.errors import ConfigurationError
 
-__all__ = ["Keys", "name_and_key", "text"]
+__all__ = ["Keys", "is_broker", "is_state", "name_and_key", "raw", "text"]
 
 _STATE = "fleetlimit:{"
 #: What belongs to a line, as `lua/line.lua` takes it.
@@ -23,8 +24,23 @@ _LONGEST_PREFIX = 200
 
 
 def text(value: str | bytes) -> str:
-    """A reply as text, whether or not the client decodes."""
-    return value.decode() if isinstance(value, bytes) else value
+    """A reply as text, whether or not the client decodes. Bytes that are no UTF-8 are kept (`raw` gives them back)."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+def raw(value: str) -> bytes:
+    """The bytes of a text that came from `text`."""
+    return value.encode("utf-8", "surrogateescape")
+
+
+def is_state(line: str) -> bool:
+    """Whether this can be the key of a line's state: what else lies in an index of rooms is foreign."""
+    return re.fullmatch(r"[ -~]*fleetlimit:\{[^{}]+\}", line) is not None
+
+
+def is_broker(name: str) -> bool:
+    """Whether this can be the name of a broker; '' is one that has none."""
+    return re.fullmatch(r"[A-Za-z0-9_.\-]{0,64}", name) is not None
 
 
 def name_and_key(state: str) -> tuple[str, str]:

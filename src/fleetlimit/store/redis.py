@@ -94,7 +94,10 @@ class RedisStore:
         """`how`: `"parked"`, only if its message lies here and nobody is letting it go; `"came"`, the task is
         here and starts without this line."""
         keys = self.keys_of(self.keys.state(name, key))[:7]
-        return bool(self.run("withdraw", keys, [self.now(), id, how, LEASE_US]))
+        reply = self.run("withdraw", keys, [self.now(), id, how, LEASE_US])
+        if reply == _BACK:
+            self.visit_at_once(lambda line: line == keys[0])
+        return bool(reply)
 
     def reset(self, limit: RateLimit, key: str = "") -> None:
         state = self.keys.state(limit.name, key)
@@ -321,6 +324,10 @@ def _override(key: str, wires: str, until_us: str | int) -> Override:
         return Override(rules, int(until_us))
     except ValueError as error:
         raise StateError(f"foreign data at {key}") from error
+
+
+#: What `withdraw` says where releasers should visit the line.
+_BACK = 2
 
 
 @lru_cache(maxsize=1024)
