@@ -150,14 +150,16 @@ local function notice_gone(l, now)
   end
 end
 
--- a task of this lane came (let go at `copy`, if that is not ''): it is there. Whether it was gone.
-local function hear(l, name, now, copy)
-  local lane, was_gone = lane_at(l, name, now), false
-  was_gone = lane.gone > 0
+-- A task of this lane came (let go at `copy`, if that is not ''): its queue is read. One of those who were gone
+-- brings them all back; one that joined later says nothing of them, but the parked ones are worth a try at once.
+-- Whether a releaser should look.
+local function hear(l, name, now, place, copy)
+  local lane = lane_at(l, name, now)
+  local was_gone = lane.gone > 0 and (place < lane.gone or lane.parked > 0)
   -- to the tenth of a second: it need not be written each time
-  local changed = was_gone or now - lane.heard_at >= HEARD_US or now < lane.heard_at or copy ~= ''
-  if not changed then return false end
-  lane.gone, lane.heard_at, lane.changed = 0, now, true
+  if lane.gone == 0 and copy == '' and now >= lane.heard_at and now < lane.heard_at + HEARD_US then return false end
+  if place < lane.gone then lane.gone = 0 end
+  lane.heard_at, lane.probe_at, lane.changed = now, math.min(lane.probe_at, now), true
   if tonumber(copy) then lane.way = math.floor(math.min(math.max(now - copy, 0.8 * lane.way, 0), LONGEST_WAY_US)) end
   return was_gone
 end
@@ -236,20 +238,19 @@ local function keep(key, ttl_ms)
   if redis.call('PTTL', key) < ttl_ms then redis.call('PEXPIRE', key, text(ttl_ms)) end
 end
 
--- take a place, or keep the one of the ticket `former`
+-- take a place, or keep the one of the ticket `former`, in the lane of the queue that it comes from now
 local function take_place(l, id, t, former, now)
+  local moved = former and former.lane ~= t.lane
+  local same = former and not moved and former.parked == t.parked and former.cost == t.cost
   if former then
-    t.lane, t.place, t.tries = former.lane, former.place, former.tries
-    if former.parked ~= t.parked or former.cost ~= t.cost then
-      count(l, former, -1)
-      count(l, t, 1, now)
-    end
+    t.place, t.tries = former.place, former.tries
+    if moved then redis.call('ZREM', l.line, member(id, former)) end
+    if not same then count(l, former, -1) end
     if former.parked and not t.parked then redis.call('HDEL', l.room, id) end
-    if former.parked == t.parked and former.cost == t.cost and former.let_go_at == 0 then return end
-  else
-    redis.call('ZADD', l.line, 0, member(id, t))
-    count(l, t, 1, now)
   end
+  if not former or moved then redis.call('ZADD', l.line, 0, member(id, t)) end
+  if same and former.let_go_at == 0 then return end
+  if not same then count(l, t, 1, now) end
   write_ticket(l, id, t)
 end
 

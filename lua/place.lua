@@ -70,12 +70,12 @@ end
 local function settle_place(ask, l, takes_place)
   local seen = l.seen > 0 and l.seen or ask.now
   if l.seen > 0 and l.count > 0 then
-    if hear(l, l.ticket and l.ticket.lane or ask.lane, ask.now, ask.copy) then ask.wake = l end
+    if hear(l, l.ticket and l.ticket.lane or ask.lane, ask.now, l.seen, ask.copy) then ask.wake = l end
   elseif l.count > 0 and probe(l, ask.lane, ask.now) then
     ask.wake = l
   end
   local t = { lane = ask.lane, place = seen, cost = l.cost, let_go_at = 0, tries = 0, not_before = 0 }
-  if takes_place and not l.ticket then
+  if takes_place and not (l.ticket and l.ticket.lane == ask.lane) then
     local lane = lane_at(l, ask.lane, ask.now)
     lane.broker, lane.queue = ask.broker, ask.queue
   end

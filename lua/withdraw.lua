@@ -9,7 +9,7 @@ local l, id = line_at(KEYS), ARGV[2]
 l.count = redis.call('ZCARD', l.line)
 local t, units, back = ticket_at(l, id), l.units, false
 if ARGV[3] == 'parked' and not (t and t.parked and math.abs(now - t.let_go_at) >= tonumber(ARGV[4])) then return 0 end
-if ARGV[3] == 'came' and t then back = hear(l, t.lane, now, t.let_go_at > 0 and text(t.let_go_at) or '') end
+if ARGV[3] == 'came' and t then back = hear(l, t.lane, now, t.place, t.let_go_at > 0 and text(t.let_go_at) or '') end
 if t then
   drop(l, id, t)
   write_lanes(l)

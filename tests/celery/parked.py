@@ -20,7 +20,24 @@ from fleetlimit.store.base import Spend, Ticket
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import AT_ONCE, Room
 
-__all__ = ["Rig", "rig"]
+__all__ = ["Rig", "message", "rig"]
+
+
+def message(id: str, **fields: Any) -> Message:
+    """A sound one, but for these fields."""
+    made: dict[str, Any] = {
+        "id": id,
+        "headers": {"task": "shop.charge", "id": id, "retries": 0, "lang": "py"},
+        "properties": {"correlation_id": id, "delivery_mode": 2, "priority": 0},
+        "body": ((id,), {}, {}),
+        "serializer": "json",
+        "exchange": "",
+        "routing_key": "celery",
+        "eta": None,
+        "copy": "",
+        "queues": [],
+    }
+    return Message(**{**made, **fields})
 
 
 class Rig:
@@ -43,21 +60,6 @@ class Rig:
         ready = threading.Event()
         ready.set()
         return Releaser(self.app, lambda: self.room, ready, lead_us=self.lead_us)
-
-    def message(self, id: str, **fields: Any) -> Message:
-        made: dict[str, Any] = {
-            "id": id,
-            "headers": {"task": "shop.charge", "id": id, "retries": 0, "lang": "py"},
-            "properties": {"correlation_id": id, "delivery_mode": 2, "priority": 0},
-            "body": ((id,), {}, {}),
-            "serializer": "json",
-            "exchange": "",
-            "routing_key": "celery",
-            "eta": None,
-            "copy": "",
-            "queues": [],
-        }
-        return Message(**{**made, **fields})
 
     def park(self, text: str | bytes, id: str = "", limit: str = "api", cost: int = 1) -> str:
         """Park a text as it is, in the line of a limit of 20 a second that is paused until `open`; the ticket."""
@@ -83,7 +85,7 @@ class Rig:
         """Park so many sound tasks; their ids."""
         ids = [f"good{self.number + n}" for n in range(number)]
         for id in ids:
-            self.park(self.message(id).packed(self.secret), id, limit)
+            self.park(message(id).packed(self.secret), id, limit)
         return ids
 
     def look(self) -> None:

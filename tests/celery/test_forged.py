@@ -11,7 +11,7 @@ import pytest
 
 from fleetlimit.demo.processes import Server
 
-from .parked import Rig, rig
+from .parked import Rig, message, rig
 
 SECRET = "a secret of 32 characters or more"
 
@@ -24,7 +24,7 @@ def one(server: Server) -> Iterator[Rig]:
 
 def text(one: Rig, task: str, /, **fields: Any) -> str:
     """A sound message with other fields."""
-    return json.dumps({**json.loads(one.message(task).packed()), **fields})
+    return json.dumps({**json.loads(message(task).packed()), **fields})
 
 
 WRONG = {
@@ -90,7 +90,7 @@ def _no_pauses(one: Rig) -> None:
 
 def test_bytes_that_are_no_text(one: Rig) -> None:
     one.park(b"\xff\xfe{", "bad")
-    one.park(one.message("odd").packed(), "odd")
+    one.park(message("odd").packed(), "odd")
     room, tickets, line = (f"fleetlimit:{{api}}:{name}" for name in ("room", "tickets", "line"))
     for key in (room, tickets):  # its id is none either
         one.raw.hset(key, b"odd\xff", one.raw.hget(key, "odd"))
@@ -128,7 +128,7 @@ TARGETS = [
 def test_celerys_own_control_is_refused(one: Rig, target: tuple[str, str]) -> None:
     exchange, routing_key = target
     queue = ["w@host.celery.pidbox", exchange or "x", "direct", routing_key, None, True]
-    forged = one.message("bad", exchange=exchange, routing_key=routing_key, queues=[queue])
+    forged = message("bad", exchange=exchange, routing_key=routing_key, queues=[queue])
     one.park(forged.packed(), "bad")
     good = one.good(2)
     _until_quarantined(one)
@@ -140,7 +140,7 @@ def test_celerys_own_control_is_refused(one: Rig, target: tuple[str, str]) -> No
 def test_a_queue_of_celerys_own_behind_another_exchange_is_refused(one: Rig) -> None:
     """The way around: a binding of one's own to a worker's mailbox."""
     queue = ["w@host.celery.pidbox", "mine", "direct", "key", None, True]
-    one.park(one.message("bad", exchange="mine", routing_key="key", queues=[queue]).packed(), "bad")
+    one.park(message("bad", exchange="mine", routing_key="key", queues=[queue]).packed(), "bad")
     _until_quarantined(one)
     assert "belongs to Celery" in one.bad()["bad"]
     assert not one.raw.keys("*pidbox*")
@@ -149,7 +149,7 @@ def test_a_queue_of_celerys_own_behind_another_exchange_is_refused(one: Rig) -> 
 def test_a_target_that_is_no_queue_in_redis(one: Rig) -> None:
     """The routing key names a key of another type: that says nothing of the broker."""
     one.raw.set("a string", "x")
-    one.park(one.message("bad", routing_key="a string").packed(), "bad")
+    one.park(message("bad", routing_key="a string").packed(), "bad")
     good = one.good(3)
     one.look()
     assert set(one.ids()) == set(good)
@@ -159,7 +159,7 @@ def test_a_target_that_is_no_queue_in_redis(one: Rig) -> None:
 
 
 def test_a_later_form_waits_and_is_said_once(one: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    ticket = one.park(one.message("later").packed(), "later")
+    ticket = one.park(message("later").packed(), "later")
     room = "fleetlimit:{api}:room"
     stored = one.raw.hget(room, ticket)
     one.raw.hset(room, ticket, b"2" + stored[1:])
@@ -201,7 +201,7 @@ def test_unknown_fields_are_kept(one: Rig) -> None:
 def test_quarantine_retry_and_drop(one: Rig) -> None:
     one.raw.set("a string", "x")
     for id in ("again", "away"):
-        one.park(one.message(id, routing_key="a string").packed(), id)
+        one.park(message(id, routing_key="a string").packed(), id)
     _until_quarantined(one, 2)
     assert set(one.bad()) == {"again", "away"}
     one.raw.delete("a string")
@@ -227,8 +227,8 @@ def test_a_foreign_entry_in_the_quarantine_can_be_dropped(one: Rig) -> None:
 def test_signed_messages(server: Server) -> None:
     with rig(server.url, fleetlimit_secret=SECRET) as one:
         good = one.good(2)
-        one.park(one.message("unsigned").packed(), "unsigned")
-        one.park(one.message("other").packed("another secret of 32 characters"), "other")
+        one.park(message("unsigned").packed(), "unsigned")
+        one.park(message("other").packed("another secret of 32 characters"), "other")
         _until_quarantined(one, 2)
         assert set(one.ids()) == set(good)
         assert set(one.bad().values()) == {"its signature does not match fleetlimit_secret"}
@@ -236,6 +236,6 @@ def test_signed_messages(server: Server) -> None:
 
 def test_a_secret_that_was_removed(server: Server) -> None:
     with rig(server.url) as one:
-        one.park(one.message("t").packed(SECRET), "t")
+        one.park(message("t").packed(SECRET), "t")
         one.look()
         assert one.ids() == ["t"]

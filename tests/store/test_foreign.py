@@ -11,6 +11,7 @@ from fleetlimit import StateError
 from fleetlimit.conformance import START
 from fleetlimit.demo.processes import Server
 from fleetlimit.store.base import Spend, Ticket
+from fleetlimit.store.mend import mend
 from fleetlimit.store.room import Released
 
 from .simulation import LINE, Broker, Fleet
@@ -181,6 +182,6 @@ def test_a_shared_key_of_another_type_is_dropped(fleet: Garden, key: str, kind: 
     else:
         fleet.raw.hset(f"fleetlimit:{key}", "x", "y")
     fleet.send("cheap", 5)  # a decision does not mind
-    assert fleet.brokers["a"].room.mend()
-    assert not fleet.brokers["a"].room.mend()
+    assert mend(fleet.store, "a")
+    assert not mend(fleet.store, "a")
     fleet.drain(6)

@@ -26,6 +26,7 @@ from fleetlimit.celery.publisher import BrokerAway, Parcel, Publisher
 from fleetlimit.errors import FleetlimitError, StateError
 from fleetlimit.store.base import task_id
 from fleetlimit.store.keyspace import name_and_key
+from fleetlimit.store.mend import mend
 from fleetlimit.store.room import Fate, Released, Room
 
 __all__ = ["Releaser", "ring", "running"]
@@ -148,7 +149,7 @@ class Releaser:
         try:
             return self._look(pause)
         except StateError:
-            if self._found_room and self._found_room.mend():
+            if self._found_room and mend(self._room.store, self._room.broker):
                 return FASTEST
             raise
 

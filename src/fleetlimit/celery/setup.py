@@ -118,21 +118,17 @@ def _releasers(app: Any, *, limited: bool) -> Iterator[Releaser]:
     signals.worker_ready.connect(
         lambda **_: ready.set(), weak=False
     )  # its queues are declared by then
-    own, parked = None, 0
+    own, parked, store = None, 0, redis_store(limiter_of(app).store)
     with contextlib.suppress(FleetlimitError):
         own = own_room(app)
         parked = own.parked_for(own.broker).parked if own else 0
     settings = settings_of(app)
-    parks = (
-        limited
-        and settings.enabled
-        and settings.waiting_room
-        and redis_store(limiter_of(app).store)
-    )
+    parks = limited and settings.enabled and settings.waiting_room and store
     if parked:
         why = "" if parks else ", and are let go although this worker parks none"
         logger.warning("fleetlimit: %d tasks are parked in the waiting room%s", parked, why)
-    if parks or parked:
+    unknown = store and not own  # what does not answer now may have tasks here
+    if parks or parked or unknown:
         yield Releaser(app, lambda: own_room(app), ready, worker_state.revoked)
     with contextlib.suppress(FleetlimitError):
         for orphan in own.orphans() if own else ():

@@ -80,11 +80,15 @@ class _Line:
             self.units -= self.costs.pop(id)
             del self.deadlines[id]
 
-    def hear(self, now: int) -> None:
-        """Somebody who waits has come: they are there. Kept to the tenth of a second, as the scripts do."""
+    def hear(self, now: int, place: int) -> None:
+        """Somebody who waits has come. One of those who were gone brings them all back; one that joined later
+        says nothing of them. Kept to the tenth of a second, as the scripts do."""
         known = self.heard_at
-        if known is None or self.gone or not known <= now < known + HEARD_US:
-            self.heard_at, self.gone = now, 0
+        if not self.gone and known is not None and known <= now < known + HEARD_US:
+            return
+        self.heard_at = now
+        if place < self.gone:
+            self.gone = 0
 
     def overdue(self, now: int, grace: int, *, write: bool) -> list[tuple[int, str]]:
         """Those who are late: when each was promised its turn, and its ticket. The dead leave (where it may
@@ -326,7 +330,7 @@ class MemoryStore:
             line.keep(one.rule, one.rule.spend(one.former, now, one.spend.cost, sleep))
             line.full_at = now + one.rule.reset_us(line.state, now)
         if ticket and one.seen and line.order:
-            line.hear(now)
+            line.hear(now, one.seen)
         if ticket and places:  # in the line that binds
             deadline = now + hop_us(wait, ticket.horizon_us, ticket.hop_us) + ticket.grace_us
             line.join(ticket.name, one.seen or now, deadline, one.spend.cost, now)

@@ -15,7 +15,7 @@ from itertools import islice
 from fleetlimit.errors import StateError
 from fleetlimit.store.base import Ticket, task_id
 from fleetlimit.store.keyspace import is_broker, name_and_key, raw, text
-from fleetlimit.store.mend import mend, sound_lines
+from fleetlimit.store.mend import sound_lines
 from fleetlimit.store.parked import (
     known_brokers,
     lanes_of,
@@ -33,8 +33,9 @@ GRACE_US = Ticket.grace_us
 LINES, MESSAGES, BYTES = 128, 64, 256 * 1024
 #: A line handed to a releaser is seen by others again after this.
 HANDED_US = 1_000_000
-#: A broker is served for so long after a releaser said so.
-SERVED_US = 16_000_000
+#: A broker is served for so long after a releaser said so (each does at least once a second), microseconds: then its
+#: tasks hold up those of other brokers no more. Its workers are reported missing only after some more time.
+SERVED_US, MISSING_US = 1_500_000, 15_000_000
 #: A message that could not be published so often lies in quarantine.
 TRIES = 8
 #: How long revoked ids are remembered, seconds, and how many at most.
@@ -116,7 +117,7 @@ class Room:
         self.store, self.broker = store, broker
         self._keys = store.keys
         self._index = self._keys.rooms(broker)
-        self._served = broker
+        self._served = {broker}
 
     # --- for releasers ----------------------------------------------------------------------------
 
@@ -131,16 +132,15 @@ class Room:
                 client = self.store.connection.client
                 if serves:
                     client.zadd(self._keys.brokers, {self.broker: now + SERVED_US})
-                served = [*map(text, client.zrangebyscore(self._keys.brokers, now, "+inf"))]
+                names = map(text, client.zrangebyscore(self._keys.brokers, now, "+inf"))
+                served = set(filter(is_broker, names))
         else:
             now, next_us, names, *lines = self.store.run("due", keys, args)
-            served = text(names).split()
-        self._served = " ".join(filter(is_broker, served))
+            served = set(filter(is_broker, text(names).split()))
+        for lost in self._served - served:
+            self._wake_beside(lost)
+        self._served = served
         return Due(now, next_us, sound_lines(self.store, self._index, lines))
-
-    def mend(self) -> bool:
-        """Drop foreign data that would stop all lines; whether there was any."""
-        return mend(self.store, self.broker)
 
     def release(self, lines: Sequence[str], lead_us: int) -> list[Released | StateError]:
         """Claim what is due in these lines, `lead_us` before its turn."""
@@ -166,7 +166,7 @@ class Room:
     def _release_args(self, line: str, lead_us: int) -> list[str | int | bytes]:
         override = self.store.given_override(name_and_key(line)[0], fresh=True)
         limits = LEASE_US, MESSAGES, BYTES, GRACE_US
-        return [self.store.now(), override, lead_us, *limits, self.broker, self._served]
+        return [self.store.now(), override, lead_us, *limits, self.broker, " ".join(self._served)]
 
     def settle(self, fates: Sequence[Fate]) -> dict[str, int]:
         """Say what became of claimed messages; one without a fate is let go again when its claim is void. Of which
@@ -197,6 +197,14 @@ class Room:
         with translated([self._index]):
             at = self.store.now_us() + round(seconds * 1e6)
             self.store.connection.client.zadd(self._index, {line: at}, xx=True)
+
+    def _wake_beside(self, lost: str) -> None:
+        """Nobody serves that broker any more: the turns of our tasks that stood behind its tasks are nearer now."""
+        with translated([self._index]):
+            client, at = self.store.connection.client, 0
+            while lines := client.zrange(self._keys.rooms(lost), at, at + 999):
+                client.zadd(self._index, dict.fromkeys(lines, 0), xx=True)
+                at += 1_000
 
     def wake(self, name: str) -> None:
         """Have all lines of a limit visited at once: its pace has changed."""
@@ -254,7 +262,8 @@ class Room:
     def brokers(self) -> dict[str, bool]:
         """Every broker for which tasks are or were parked, and whether workers serve it."""
         now = self.store.now_us()
-        return {broker: until >= now for broker, until in known_brokers(self.store).items()}
+        known = known_brokers(self.store).items()
+        return {broker: until >= now - MISSING_US for broker, until in known}
 
     def parked_for(self, broker: str) -> Orphan:
         """In how many lines tasks may be, and how many are, parked for a broker (of the first 1,000 lines)."""
