@@ -113,6 +113,14 @@ class Publisher:
             self._channel.events["basic_return"].add(self._on_return)
         return self._channel
 
+    def _anew(self) -> Any:
+        """Another channel, after the broker ended this one. (The client opens it again by itself, but then the broker
+        confirms nothing on it.)"""
+        with contextlib.suppress(Exception):
+            self._channel.close()
+        self._channel = None
+        return self._open()
+
     def _on_ack(self, tag: int, multiple: bool) -> None:
         for one in self._settled(tag, multiple):
             if one.error != _RETURNED:
@@ -163,6 +171,9 @@ class Publisher:
                 raise
             one.error = f"{type(error).__name__}: {error}"
             return channel
+        alone = exchange and not queues and self._confirms
+        if alone:
+            self._settle()  # an exchange that is not there ends the channel: let it be this message's alone
         self._sent += 1
         one.error, one.sent = "the broker has not confirmed it", True
         if self._confirms:
@@ -170,12 +181,12 @@ class Publisher:
         try:
             target = {"exchange": exchange, "routing_key": routing_key}
             Producer(channel, auto_declare=False).publish(mandatory=True, **target, **what)
-            if exchange and not queues and self._confirms:
-                self._settle()  # an exchange that is not there ends the channel: let it be this message's alone
+            if alone:
+                self._settle()
         except ChannelError as error:
             self._pending.pop(self._sent, None)
             one.error = f"{type(error).__name__}: {error}"
-            return self._open()
+            return self._anew()
         except Exception as error:
             if self._is_away(error):
                 raise
@@ -206,7 +217,7 @@ class Publisher:
             queue(channel).declare()
         except ChannelError:
             self._forbidden.add(queue.name)
-            return self._open()
+            return self._anew()
         self._declared.add(queue.name)
         return channel
 
