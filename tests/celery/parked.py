@@ -41,11 +41,11 @@ def message(id: str, **fields: Any) -> Message:
 
 
 class Rig:
-    """An app, its limits' Redis, which is its broker too, and a releaser that lets all go at once (or `lead_us` before
+    """An app, its limits' Redis, which is its broker too unless there is another, and a releaser that lets all go at once (or `lead_us` before
     their turn)."""
 
-    def __init__(self, url: str, lead_us: int = AT_ONCE, **conf: Any) -> None:
-        self.app = Celery("rig", broker=url, set_as_current=False)
+    def __init__(self, url: str, broker: str = "", lead_us: int = AT_ONCE, **conf: Any) -> None:
+        self.app = Celery("rig", broker=broker or url, set_as_current=False)
         self.app.conf.update(fleetlimit_url=url, **conf)
         self.raw = redis.Redis.from_url(url)
         self.raw.flushall()
@@ -106,6 +106,11 @@ class Rig:
     def ids(self) -> list[str]:
         return [one["id"] for one in self.published()]
 
+    def received(self, number: int, queue: str = "celery") -> list[str]:
+        """The ids of so many messages in a queue of any broker."""
+        with self.app.connection_for_read() as connection, connection.SimpleQueue(queue) as found:
+            return [found.get(timeout=5).headers["id"] for _ in range(number)]
+
     def bad(self, limit: str = "api") -> dict[str, str]:
         """What lies in quarantine: why, by task."""
         return {one.id: one.error for one in self.room.quarantined(limit)}
@@ -118,8 +123,8 @@ class Rig:
 
 
 @contextmanager
-def rig(url: str, lead_us: int = AT_ONCE, **conf: Any) -> Iterator[Rig]:
-    one = Rig(url, lead_us, **conf)
+def rig(url: str, broker: str = "", **conf: Any) -> Iterator[Rig]:
+    one = Rig(url, broker, **conf)
     try:
         yield one
     finally:

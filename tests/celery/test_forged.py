@@ -158,6 +158,42 @@ def test_a_target_that_is_no_queue_in_redis(one: Rig) -> None:
     assert "WRONGTYPE" in one.bad()["bad"]
 
 
+def test_forged_messages_on_rabbitmq(rabbit: Any, server: Server) -> None:
+    """There a wrong word ends the channel, or the connection, and with it what is not confirmed."""
+    queue = ["sound", "sound", "direct", "sound", None, True]
+    ours = {"exchange": "sound", "routing_key": "sound", "queues": [queue]}
+    forged = {
+        "type": {"exchange": "e", "queues": [["q", "e", "no-such-type", "k", None, True]]},
+        "arguments": {
+            "queues": [["q", "e", "direct", "k", {"x-max-priority": "many"}, True]],
+            "routing_key": "sound",
+        },
+        "no exchange": {"exchange": "nowhere"},
+        "no queue": {"routing_key": "nobody"},
+        "long": {"routing_key": "k" * 300},
+        "long queue": {"queues": [["q" * 300, "e", "direct", "k", None, True]]},
+        "priority": {"properties": {"priority": {"a": 1}}},
+        "mailbox": {"exchange": "celery.pidbox"},
+        "its mailbox": {
+            "queues": [["w@h.celery.pidbox", "celery", "direct", "celery", None, True]]
+        },
+    }
+    with rig(server.url, rabbit.url) as one:
+        good = []
+        for n, (id, fields) in enumerate(forged.items()):
+            one.park(message(id, **fields).packed(), id)
+            good.append(f"good{n}")
+            one.park(message(good[-1], **ours).packed(), good[-1])
+        for _ in range(2):
+            one.look()
+            assert not one.releaser.away
+        _until_quarantined(one, len(forged) - 1)
+        received = one.received(len(good) + 1, "sound")
+        assert set(received) == {*good, "arguments"}  # such a queue stays as it is, and takes it
+        assert len(received) == len(good) + 1
+        assert set(one.bad()) == set(forged) - {"arguments"}
+
+
 def test_a_later_form_waits_and_is_said_once(one: Rig, caplog: pytest.LogCaptureFixture) -> None:
     ticket = one.park(message("later").packed(), "later")
     room = "fleetlimit:{api}:room"
