@@ -56,10 +56,7 @@ for _, l in ipairs(limits) do
 end
 if ask.id ~= '' and ask.verdict ~= -2 then
   local index, at, line = KEYS[PER_LIMIT * n + 1], visit(ask)
-  if at > 0 and index then
-    local known_at = tonumber(redis.call('ZSCORE', index, line))
-    if not known_at or at < known_at then redis.call('ZADD', index, text(at), line) end
-  end
+  if at > 0 then note_visit(index, line, at, true) end
   reply[5] = at
 end
 return reply

@@ -282,6 +282,16 @@ local function settle_expiry(l, now, slack)
   redis.call('PEXPIRE', l.key, text(math.max(ttl, life(l, now, slack) + 1)))
 end
 
+-- When releasers should visit a line (0: not at all; `sooner`: unless they come before anyway). Foreign data in place of
+-- the index must not undo a decision half-way: releasers see to it, and make the index anew.
+local function note_visit(index, l, at, sooner)
+  if not index then return end
+  if at <= 0 then redis.pcall('ZREM', index, l) return end
+  local score = sooner and redis.pcall('ZSCORE', index, l)
+  local known = type(score) == 'string' and tonumber(score) or nil
+  if not known or at < known then redis.pcall('ZADD', index, text(at), l) end
+end
+
 -- A message may be let go twice (after a crash in between). This copy is one too many if another one
 -- started after this one was let go; one let go later belongs to a retry of the same id.
 local function started_already(l, id, copy)

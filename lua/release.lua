@@ -123,12 +123,15 @@ local function claim(id, t, lane, message)
   end
 end
 
--- a task that is not here: it may come, or not
+-- a task that is not here: it may come, or not; without a deadline its ticket says nothing
 local function pass(id, t, lane)
-  if t.let_go_at > 0 then
+  local deadline = t.parked or tonumber(redis.call('ZSCORE', l.due, id) or '')
+  if not deadline then
+    drop(l, id, t)
+  elseif t.let_go_at > 0 then
     out, lane.out, lane.out_units = out + 1, lane.out + 1, lane.out_units + t.cost
     if lane.gone <= t.place then outs[#outs + 1] = t end
-  elseif lane.gone <= t.place and tonumber(redis.call('ZSCORE', l.due, id) or 0) - grace > now - LATE_US then
+  elseif lane.gone <= t.place and deadline - grace > now - LATE_US then
     ahead = ahead + t.cost -- it waits as a countdown
   end
 end
@@ -259,6 +262,5 @@ if parked > 0 then visit = visit < math.huge and visit or now + lease
 else visit = waits > 0 and redis.call('EXISTS', l.room) == 1 and now + RECOUNT_US or 0 end
 settle_expiry(l, now, slack)
 reply[2], reply[3], reply[4] = math.ceil(visit), newer, bad
-if KEYS[10] and visit > 0 then redis.call('ZADD', KEYS[10], text(visit), l.key)
-elseif KEYS[10] then redis.call('ZREM', KEYS[10], l.key) end
+note_visit(KEYS[10], l.key, visit)
 return reply

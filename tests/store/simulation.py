@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import struct
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -82,7 +83,8 @@ class Fleet:
         self.sent: dict[str, str] = {}  # id: queue
         self.starts: list[tuple[int, int, str]] = []  # when, cost, id
         self.ended: set[str] = set()  # revoked or cancelled
-        self.asked = 0
+        self.asks: Counter[str] = Counter()  # by id
+        self.looks = 0
         self.rates = [(START, 10)]  # from when on, units per second
         self.paused_until = 0
         self.disturbed = START
@@ -219,7 +221,7 @@ class Fleet:
         if copy.id in self.ended:
             self.store.withdraw("api", "", copy.id, how="came")
             return
-        self.asked += 1
+        self.asks[copy.id] += 1
         outcome = self.store.acquire(
             [Spend(self.limit, cost=queue.cost)],
             Ticket(
@@ -246,6 +248,7 @@ class Fleet:
             broker.look_at = self.clock.now + 1_000_000
             return
         due = broker.room.due_lines()
+        self.looks += bool(due.lines)
         for released in broker.room.release(due.lines, LEAD_US):
             assert isinstance(released, Released)
             if released.messages:

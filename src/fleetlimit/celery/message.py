@@ -27,6 +27,7 @@ __all__ = [
     "copy_of",
     "due",
     "expires_in_us",
+    "is_newer",
     "is_revoked",
     "line_of",
     "ours",
@@ -38,6 +39,8 @@ __all__ = [
 
 #: The one header a waiting message carries; gone again before the body starts.
 HEADER = "fleetlimit"
+#: Of that header; a later form is not read.
+FORM = 1
 #: What a request holds beside the message's own headers.
 _NOT_HEADERS = frozenset(
     [
@@ -69,10 +72,18 @@ def ours(fields: Mapping[str, Any]) -> dict[str, Any]:
     """What our header says, of a request's or message's fields; nothing where it cannot be read: who wrote it is
     not known, and the task is as if it came for the first time."""
     found = fields.get(HEADER)
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or is_newer(fields):
         return {}
     wrong = [name for name, right in _FIELDS.items() if name in found and not right(found[name])]
     return {} if wrong else found
+
+
+def is_newer(fields: Mapping[str, Any]) -> bool:
+    """Whether a later version put it back, in a form that this one does not read: then it waits for a worker of that
+    version."""
+    found = fields.get(HEADER)
+    form = found.get("form", 1) if isinstance(found, dict) else 1
+    return _is_count(form) and form > FORM
 
 
 def _is_text(value: Any) -> bool:
@@ -89,6 +100,7 @@ def _is_line(value: Any) -> bool:
 
 #: What must be true of a field where it is there; others are kept as they are.
 _FIELDS: dict[str, Callable[[Any], bool]] = {
+    "form": lambda value: value == FORM and not isinstance(value, bool),
     "seen_us": _is_count,
     "copy": lambda value: isinstance(value, str) and value.isdecimal(),
     "ticket": _is_text,
@@ -181,6 +193,8 @@ class Message:
     more: dict[str, Any] = field(default_factory=dict)
     #: Whether it was revoked while it was parked: the worker that gets it says so.
     revoked: bool = False
+    #: Our header, in a form that only a later version reads: it stays as it is.
+    newer: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, task: Any) -> Message:
@@ -202,7 +216,8 @@ class Message:
             copy=copy_of(request),
             queues=[described(queue) for queue in targets(task.app, exchange, routing_key)],
             ticket=found.get("ticket", ""),
-            more={name: it for name, it in found.items() if name not in (*_FIELDS, "form")},
+            more={name: it for name, it in found.items() if name not in _FIELDS},
+            newer=vars(request)[HEADER] if is_newer(vars(request)) else None,
         )
 
     def waiting(
@@ -220,7 +235,7 @@ class Message:
             eta = (datetime.now(timezone.utc) + timedelta(seconds=countdown)).isoformat()
         mine = {
             **self.more,
-            "form": 1,
+            "form": FORM,
             "seen_us": seen_us,
             "line": line,
             "exchange": self.exchange,
@@ -231,7 +246,7 @@ class Message:
             **({"due_us": due_us, "countdown": countdown} if due_us else {}),
             **({"revoked": True} if self.revoked else {}),
         }
-        return {**self.headers, "eta": eta, HEADER: mine}
+        return {**self.headers, "eta": eta, HEADER: self.newer or mine}
 
     @cached_property
     def serialized(self) -> tuple[str, str, str]:
@@ -281,20 +296,49 @@ def _signature(text: str, secret: str) -> str:
 
 
 def unpacked(text: str, secret: str | None = None) -> Message:
-    """A message from the waiting room; its body stays serialized. Fields that this version does not know are left
-    out.
+    """A message from the waiting room; its body stays serialized. Fields that this version does not know are kept, and
+    travel in our header.
 
     :raises UnreadableError: for what is no message, or, where there is a secret, not signed with it.
     """
     signature, _, rest = text.partition(";") if text[:1] != "{" else ("", "", text)
-    if secret and not hmac.compare_digest(signature.encode(), _signature(rest, secret).encode()):
-        raise UnreadableError("its signature does not match fleetlimit_secret")
     try:
-        fields = json.loads(rest)
-        known = {name: fields[name] for name in (*_PACKED, "ticket")}
-        return Message(**known, body=Serialized(*fields["body"]))
-    except (ValueError, TypeError, LookupError) as error:
-        raise UnreadableError(f"it is no message of fleetlimit's: {error!r}") from error
+        expected = _signature(rest, secret).encode() if secret else b""
+        if secret and not hmac.compare_digest(signature.encode(), expected):
+            raise UnreadableError("its signature does not match fleetlimit_secret")
+        fields = json.loads(rest.encode())
+        known = {name: _checked(fields, name) for name in (*_PACKED, "ticket")}
+        more = {name: it for name, it in fields.items() if name not in (*known, "body")}
+        known["more"] = {**more, **known["more"]}
+        return Message(**known, body=Serialized(*map(_text, fields["body"])))
+    except UnreadableError:
+        raise
+    except Exception as error:  # whoever wrote it may have written anything
+        raise UnreadableError(f"it is no message of fleetlimit's: {error!r:.200}") from error
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"of the body, something is of type {type(value).__name__}")
+    return value
+
+
+def _checked(fields: dict[str, Any], name: str) -> Any:
+    """:raises TypeError: for a field of another type than ours."""
+    value, right = fields[name], _TYPES.get(name, str)
+    if not isinstance(value, right):
+        raise TypeError(f"{name} is of type {type(value).__name__}")
+    return value
+
+
+#: Types of what a parked message holds, where they are no text.
+_TYPES: dict[str, Any] = {
+    "headers": dict,
+    "properties": dict,
+    "queues": list,
+    "more": dict,
+    "eta": (str, type(None)),
+}
 
 
 class UnreadableError(FleetlimitError):

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fleetlimit.store.keyspace import text
+from fleetlimit.store.keyspace import is_broker, is_state, raw, text
 from fleetlimit.store.redis import RedisStore, translated
 
 __all__ = [
@@ -30,7 +30,8 @@ def known_brokers(store: RedisStore) -> dict[str, int]:
     clock)."""
     with translated([store.keys.brokers]):
         found = store.connection.client.zrange(store.keys.brokers, 0, -1, withscores=True)
-    return {text(broker): int(until) for broker, until in found}
+    known = {text(broker): int(min(until, 2**53)) for broker, until in found}
+    return {broker: until for broker, until in known.items() if is_broker(broker)}
 
 
 def parked_lines(store: RedisStore, brokers: Iterable[str]) -> list[str]:
@@ -40,7 +41,8 @@ def parked_lines(store: RedisStore, brokers: Iterable[str]) -> list[str]:
         index = store.keys.rooms(broker)
         with translated([index]):
             for line, at in store.connection.client.zrange(index, 0, -1, withscores=True):
-                due[text(line)] = min(at, due.get(text(line), at))
+                if is_state(text(line)):
+                    due[text(line)] = min(at, due.get(text(line), at))
     return sorted(due, key=lambda line: (due[line], line))
 
 
@@ -74,7 +76,7 @@ def _values(reply: Any) -> Iterable[Any]:
 def _lane(value: str) -> Lane | None:
     """As it is stored (see `lua/line.lua`); None for what another version wrote."""
     form, *parts = value.split(":", 8)
-    if form != "1" or len(parts) != 8:
+    if form != "1" or len(parts) != 8 or not all(map(str.isdecimal, parts[1:3])):
         return None
     return Lane(int(parts[1]), int(parts[2]), parts[6], parts[7])
 
@@ -111,9 +113,11 @@ def parked_tickets(store: RedisStore, name: str, key: str = "") -> Iterator[str]
 def _parked_in_lane(client: Any, keys: Sequence[str], lane: str) -> Iterator[tuple[str, str]]:
     """Place and ticket of each; those who wait as countdowns, or were let go, stand between them."""
     after, end = f"[{lane}:", f"({lane};"
-    while members := client.zrange(keys[1], after, end, bylex=True, offset=0, num=_CHUNK):
-        places = [text(member).split(":", 2)[1:] for member in members]
-        values = client.hmget(keys[2], [ticket for _, ticket in places])
+    while members := client.zrange(keys[1], raw(after), raw(end), bylex=True, offset=0, num=_CHUNK):
+        places = [
+            text(member).split(":", 2)[1:] for member in members if text(member).count(":") > 1
+        ]
+        values = client.hmget(keys[2], ["", *(raw(ticket) for _, ticket in places)])[1:]
         for (place, ticket), value in zip(places, values, strict=True):
             if value and text(value).split(":")[3:4] == ["1"]:
                 yield place, ticket

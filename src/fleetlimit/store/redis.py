@@ -19,7 +19,7 @@ from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Verdict, read
 from fleetlimit.store.connection import Connection
 from fleetlimit.store.failures import CLIENT_ERRORS, cause_of, failure_of
-from fleetlimit.store.keyspace import Keys, text
+from fleetlimit.store.keyspace import Keys, is_broker, raw, text
 from fleetlimit.store.scripts import script
 
 __all__ = ["LEASE_US", "RedisStore", "translated"]
@@ -94,7 +94,7 @@ class RedisStore:
         """`how`: `"parked"`, only if its message lies here and nobody is letting it go; `"came"`, the task is
         here and starts without this line."""
         keys = self.keys_of(self.keys.state(name, key))[:7]
-        reply = self.run("withdraw", keys, [self.now(), id, how, LEASE_US])
+        reply = self.run("withdraw", keys, [self.now(), raw(id), how, LEASE_US])
         if reply == _BACK:
             self.visit_at_once(lambda line: line == keys[0])
         return bool(reply)
@@ -108,8 +108,8 @@ class RedisStore:
         """Have releasers look at these lines now: who is parked there may go sooner."""
         with translated([self.keys.brokers]):
             client = self.connection.client
-            for broker in client.zrange(self.keys.brokers, 0, -1):
-                index = self.keys.rooms(text(broker))
+            brokers = map(text, client.zrange(self.keys.brokers, 0, -1))
+            for index in map(self.keys.rooms, filter(is_broker, brokers)):
                 found = (
                     line for line, _ in client.zscan_iter(index, count=1000) if wanted(text(line))
                 )

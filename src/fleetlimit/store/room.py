@@ -14,7 +14,8 @@ from itertools import islice
 
 from fleetlimit.errors import StateError
 from fleetlimit.store.base import Ticket, task_id
-from fleetlimit.store.keyspace import name_and_key, text
+from fleetlimit.store.keyspace import is_broker, name_and_key, raw, text
+from fleetlimit.store.mend import sound_lines
 from fleetlimit.store.parked import (
     known_brokers,
     lanes_of,
@@ -131,14 +132,15 @@ class Room:
                 client = self.store.connection.client
                 if serves:
                     client.zadd(self._keys.brokers, {self.broker: now + SERVED_US})
-                served = set(map(text, client.zrangebyscore(self._keys.brokers, now, "+inf")))
+                names = map(text, client.zrangebyscore(self._keys.brokers, now, "+inf"))
+                served = set(filter(is_broker, names))
         else:
             now, next_us, names, *lines = self.store.run("due", keys, args)
-            served = set(text(names).split())
+            served = set(filter(is_broker, text(names).split()))
         for lost in self._served - served:
             self._wake_beside(lost)
         self._served = served
-        return Due(now, next_us, tuple(text(line) for line in lines))
+        return Due(now, next_us, sound_lines(self.store, self._index, lines))
 
     def release(self, lines: Sequence[str], lead_us: int) -> list[Released | StateError]:
         """Claim what is due in these lines, `lead_us` before its turn."""
@@ -174,7 +176,8 @@ class Room:
             args: list[str | int | bytes] = [self.store.now(), GRACE_US, one.released.copy, TRIES]
             args.append(self.broker)
             for id, why in one.became.items():
-                args += (id, why[0] or "refused", int(why[1])) if why else (id, "", 0)
+                said = (why[0] or "refused").encode(errors="backslashreplace") if why else b""
+                args += (raw(id), said, int(bool(why and why[1])))
             keys = self._keys_of(one.released.line)
             calls.append(([*keys[:8], *keys[9:]], args))
         quarantined: dict[str, int] = {}
@@ -250,7 +253,8 @@ class Room:
         """Those of these tasks that were revoked."""
         key = self._keys.revoked(self.broker)
         with translated([key]):
-            scores = self.store.connection.client.zmscore(key, list(ids)) if ids else []
+            client = self.store.connection.client
+            scores = client.zmscore(key, [raw(id) for id in ids]) if ids else []
         return {id for id, at in zip(ids, scores, strict=True) if at is not None}
 
     # --- for people -------------------------------------------------------------------------------
@@ -300,6 +304,7 @@ class Room:
             indexes = [
                 self._keys.rooms(text(broker))
                 for broker in client.zrange(self._keys.brokers, 0, -1)
+                if is_broker(text(broker))
             ]
             visits = [at for index in indexes if (at := client.zscore(index, keys[0])) is not None]
         return Status(
@@ -348,7 +353,7 @@ class Room:
         keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)[:7]
         tickets, cancelled, let_go = parked_tickets(self.store, name, key), 0, []
         while some := list(islice(tickets, 500)):
-            calls = [(keys, [self.store.now(), one, "parked", LEASE_US]) for one in some]
+            calls = [(keys, [self.store.now(), raw(one), "parked", LEASE_US]) for one in some]
             for ticket, gone in zip(some, self.store.run_many("withdraw", calls), strict=True):
                 if isinstance(gone, StateError):
                     raise gone
@@ -377,7 +382,7 @@ class Room:
             tickets = [text(ticket) for ticket in self.store.connection.client.hkeys(keys[7])]
         args = "drop" if drop else "retry", self.broker
         found = [
-            self.store.run("recover", keys[:8], [self.store.now(), ticket, *args])
+            self.store.run("recover", keys[:8], [self.store.now(), raw(ticket), *args])
             for ticket in tickets
             if task_id(ticket) == id
         ]
@@ -389,6 +394,6 @@ class Room:
 def _quarantined(ticket: str, entry: str) -> Quarantined:
     """From '<lane>:<place>:<cost>:<when>:<broker>:<why>' (see `lua/room.lua`)."""
     parts = entry.split(":", 5)
-    if len(parts) < 6:
+    if len(parts) < 6 or not parts[3].isdecimal():
         return Quarantined(task_id(ticket), "unreadable", 0)
     return Quarantined(task_id(ticket), parts[5], int(parts[3]) / 1e6)
