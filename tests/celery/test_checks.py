@@ -22,7 +22,7 @@ class Runs(Task):
     def __call__(self, *args, **kwargs):
         return asyncio.run(self.run(*args, **kwargs))
 class Batch(Task):
-    """Collects requests, and runs the body with several, in no delivery's name."""
+    # It collects requests, and runs the body with several, in no delivery's name.
     def Strategy(self, task, app, consumer):
         return lambda message, body, ack, reject, callbacks: task([message])
 """
