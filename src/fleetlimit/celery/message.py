@@ -20,10 +20,12 @@ from fleetlimit.errors import FleetlimitError
 from fleetlimit.store.base import ticket_id
 
 __all__ = [
+    "CAME",
     "HEADER",
     "Message",
     "Serialized",
     "UnreadableError",
+    "came_with",
     "copy_of",
     "due",
     "expires_in_us",
@@ -41,6 +43,9 @@ __all__ = [
 HEADER = "fleetlimit"
 #: Of that header; a later form is not read.
 FORM = 1
+#: Among the properties of a delivery, between the worker's main process and its pool: what a request does not say
+#: of the message that it was made from.
+CAME = "fleetlimit"
 #: What a request holds beside the message's own headers.
 _NOT_HEADERS = frozenset(
     [
@@ -65,7 +70,9 @@ _NOT_HEADERS = frozenset(
         "fleetlimit",
     ]
 )
-_BROKER_HEADERS = ("x-death", "x-first-death", "x-last-death", "x-delivery-count")
+#: What RabbitMQ notes when a message moves by way of a dead-letter exchange, as through the delay queues.
+_DEATHS = ("x-death", "x-first-death", "x-last-death")
+_BROKER_HEADERS = (*_DEATHS, "x-delivery-count")
 
 
 def ours(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,7 +118,18 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "due_us": _is_count,
     "countdown": _is_count,
     "revoked": lambda value: isinstance(value, bool),
+    "redelivered": lambda value: isinstance(value, bool),
 }
+
+
+def came_with(message: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What the fields of a request do not say of its message: how the body was serialized (Redis's properties do not
+    say it, those of RabbitMQ do), and headers whose names a request uses for something else."""
+    sent = message.headers or {}
+    hidden = {name: sent[name] for name in _NOT_HEADERS - {HEADER} if name in sent}
+    if "headers" in fields:
+        hidden["headers"] = fields["headers"]
+    return {"content_type": message.content_type, "headers": hidden}
 
 
 def seen_us(request: Any) -> int:
@@ -160,14 +178,40 @@ def expires_in_us(expires: Any) -> int | None:
 
 
 def restore(request: Any) -> None:
-    """Let the body see the request as it was first sent: a `self.retry()` of the body's own must
-    not carry this run's place in the line."""
-    found = ours(vars(request))
-    if vars(request).pop(HEADER, None) is None:
-        return
-    request.eta = found.get("eta", request.eta)
-    if request.headers:
-        request.headers = {k: v for k, v in request.headers.items() if k != HEADER} or None
+    """Make a request what it was when the task first came, so that its body sees nothing of the wait."""
+    found, fields = ours(vars(request)), vars(request)
+    properties = dict(request.properties or {})
+    waited, marked = fields.pop(HEADER, None) is not None, properties.pop(CAME, None) is not None
+    if waited:
+        fields["eta"] = found.get("eta", request.eta)
+        for name in [name for name in fields if _is_ours(name)]:
+            del fields[name]
+        fields["headers"] = _without_ours(request.headers)
+        fields["delivery_info"] = _delivered(request.delivery_info or {}, found)
+        if sent := properties.get("application_headers"):
+            eta = {"eta": request.eta} if "eta" in sent else {}
+            properties["application_headers"] = {**(_without_ours(sent) or {}), **eta}
+    if waited or marked:
+        fields["properties"] = properties
+
+
+def _is_ours(name: str) -> bool:
+    """A header that came by waiting: no message is published again with what the broker noted before."""
+    return name == HEADER or name.startswith(_DEATHS)
+
+
+def _without_ours(headers: dict[str, Any] | None) -> dict[str, Any] | None:
+    if not headers:
+        return headers
+    return {name: value for name, value in headers.items() if not _is_ours(name)} or None
+
+
+def _delivered(info: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """The exchange and key it came by at first; and redelivered, if it has been since its body last ran."""
+    way: dict[str, Any] = {
+        name: found[name] for name in ("exchange", "routing_key") if name in found
+    }
+    return {**info, **way, "redelivered": bool(info.get("redelivered") or found.get("redelivered"))}
 
 
 @dataclass
@@ -191,6 +235,8 @@ class Message:
     ticket: str = ""
     #: Fields of our header that a later version wrote: they stay.
     more: dict[str, Any] = field(default_factory=dict)
+    #: Whether the broker delivered it again before it could start.
+    redelivered: bool = False
     #: Whether it was revoked while it was parked: the worker that gets it says so.
     revoked: bool = False
     #: Our header, in a form that only a later version reads: it stays as it is.
@@ -201,21 +247,25 @@ class Message:
         request = task.request
         found = ours(vars(request))
         route = request.delivery_info or {}
-        properties = request.properties or {}
+        properties = dict(request.properties or {})
+        properties.pop("application_headers", None)  # its headers once more
+        came = properties.pop(CAME, None) or {}
+        content_type = came.get("content_type") or properties.get("content_type")
         exchange = found.get("exchange", route.get("exchange")) or ""
         routing_key = found.get("routing_key", route.get("routing_key")) or ""
         return cls(
             id=request.id,
-            headers=_headers(vars(request)),
+            headers={**_headers(vars(request)), **came.get("headers", {})},
             properties=properties,
             body=(request.args, request.kwargs, _embedded(request)),
-            serializer=registry.type_to_name.get(properties.get("content_type")) or task.serializer,
+            serializer=registry.type_to_name.get(content_type) or task.serializer,
             exchange=exchange,
             routing_key=routing_key,
             eta=found.get("eta", request.eta),
             copy=copy_of(request),
             queues=[described(queue) for queue in targets(task.app, exchange, routing_key)],
             ticket=found.get("ticket", ""),
+            redelivered=bool(route.get("redelivered") or found.get("redelivered")),
             more={name: it for name, it in found.items() if name not in _FIELDS},
             newer=vars(request)[HEADER] if is_newer(vars(request)) else None,
         )
@@ -244,6 +294,7 @@ class Message:
             **({"ticket": self.ticket} if self.ticket else {}),
             **({"copy": copy} if copy else {}),
             **({"due_us": due_us, "countdown": countdown} if due_us else {}),
+            **({"redelivered": True} if self.redelivered else {}),
             **({"revoked": True} if self.revoked else {}),
         }
         return {**self.headers, "eta": eta, HEADER: self.newer or mine}
@@ -282,6 +333,7 @@ _PACKED = (
     "eta",
     "copy",
     "queues",
+    "redelivered",
     "more",
 )
 
