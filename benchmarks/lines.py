@@ -17,7 +17,6 @@ from typing import Any
 import redis
 from celery import Celery
 from one_worker import workers_of
-from tenants import app as tenants
 
 from fleetlimit import RateLimit
 from fleetlimit.celery.publisher import Parcel
@@ -43,10 +42,11 @@ def a_server() -> Iterator[str]:
 def tenant_lines() -> None:
     """Tasks of many tenants, 1 per 1 s each, sent at once: two workers."""
     for number, each in ((50, 20), (100, 10)):
-        with workers_of(tenants, "tenants", 2) as client:
+        with workers_of("tenants", 2) as url, Celery(broker=url) as sender:
+            client = redis.Redis.from_url(url)
             for n in range(each):
                 for tenant in range(number):
-                    tenants.send_task("tenants.call", (tenant, n))
+                    sender.send_task("tenants.call", (tenant, n))
             total = number * each
             until(lambda: client.llen("starts") >= total, "all starts", 120)  # noqa: B023  # awaited here
             starts = [json.loads(one) for one in client.lrange("starts", 0, -1)]

@@ -16,15 +16,15 @@ from fleetlimit.demo.processes import environment, redis_server, scratch, spawn,
 @contextmanager
 def one_worker(app: Celery, module: str) -> Iterator[redis.Redis]:
     """A worker of `app`, which stands in `module` beside this one; a client of its broker."""
-    with workers_of(app, module, 1) as client:
-        yield client
+    with workers_of(module, 1) as url:
+        app.conf.broker_url = url
+        yield redis.Redis.from_url(url)
 
 
 @contextmanager
-def workers_of(app: Celery, module: str, number: int) -> Iterator[redis.Redis]:
-    """Several of them."""
-    with scratch() as folder, redis_server(folder) as server:
-        app.conf.broker_url = server.url
+def workers_of(module: str, number: int) -> Iterator[str]:
+    """Several workers of the app in `module`; the URL of their Redis."""
+    with scratch() as folder, redis_server(folder) as server, Celery(broker=server.url) as app:
         env = environment(
             BENCH_URL=server.url, PYTHONPATH=os.path.dirname(os.path.abspath(__file__))
         )
@@ -38,7 +38,7 @@ def workers_of(app: Celery, module: str, number: int) -> Iterator[redis.Redis]:
         ]
         try:
             until(lambda: len(app.control.ping(timeout=0.5)) == number, "the workers", 60)
-            yield redis.Redis.from_url(server.url)
+            yield server.url
         finally:
             for worker in workers:
                 worker.terminate()

@@ -6,7 +6,8 @@
 --       3 number of limits n   then per limit: rule, cost (units), override ('' = read the key)
 --       then, for who may wait: ticket, first_seen_us (0 = fresh), copy ('' = not let go from a room),
 --       message to park ('' = none), lane, broker, queue, and in one text, parted by spaces: max_sleep_us
---       (a newcomer: a fifth of it), horizon_us, grace_us, expires_in_us (-1 = never), park_after_us, lead_us
+--       (a newcomer: a fifth of it), horizon_us, grace_us, expires_in_us (-1 = never), park_after_us, lead_us,
+--       hop_us (a wait as a countdown is promised in parts: half of what is left, and no less than this)
 -- Reply integers: verdict (1 admitted, 0 denied, 2 denied and parked, -1 would
 --       expire before its turn: no place, -2 another copy has started), wait_us or (admitted) sleep_us,
 --       now_us, first_seen_us, when releasers should visit the line that binds (0 = as they know already),
@@ -21,8 +22,8 @@ ask.copy, ask.message = ARGV[at + 3] or '', ARGV[at + 4] or ''
 ask.lane, ask.broker, ask.queue = ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
 ask.now, ask.slack = clock(ARGV[1])
 ask.look_only = ARGV[2] == 'look'
-local number = string.gmatch(ARGV[at + 8] or '0 0 0 -1 0 0', '%S+')
-for _, name in ipairs({ 'max_sleep', 'horizon', 'grace', 'expires_in', 'park_after', 'lead' }) do
+local number = string.gmatch(ARGV[at + 8] or '0 0 0 -1 0 0 0', '%S+')
+for _, name in ipairs({ 'max_sleep', 'horizon', 'grace', 'expires_in', 'park_after', 'lead', 'hop' }) do
   ask[name] = tonumber(number())
 end
 ask.verdict, ask.wait, ask.sleep = 1, 0, 0
@@ -55,10 +56,7 @@ for _, l in ipairs(limits) do
 end
 if ask.id ~= '' and ask.verdict ~= -2 then
   local index, at, line = KEYS[PER_LIMIT * n + 1], visit(ask)
-  if at > 0 and index then
-    local known_at = tonumber(redis.call('ZSCORE', index, line))
-    if not known_at or at < known_at then redis.call('ZADD', index, text(at), line) end
-  end
+  if at > 0 then note_visit(index, line, at, true) end
   reply[5] = at
 end
 return reply

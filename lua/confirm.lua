@@ -47,8 +47,5 @@ for _, lane in pairs(lanes_of(l)) do
   if lane.broker == ARGV[5] then parked = parked + lane.parked end
 end
 if visit == math.huge then visit = parked > 0 and 0 or -1 end
-if KEYS[9] and visit > 0 then
-  local known = tonumber(redis.call('ZSCORE', KEYS[9], l.key))
-  if not known or visit < known then redis.call('ZADD', KEYS[9], text(visit), l.key) end
-elseif KEYS[9] and visit < 0 then redis.call('ZREM', KEYS[9], l.key) end
+if visit ~= 0 then note_visit(KEYS[9], l.key, visit, true) end
 return { done, bad, visit }

@@ -49,7 +49,8 @@ function window.clamp(s, r, now)
   local number, counted = number_at(r, now), number_at(r, s.n[1])
   -- ahead by more than a booking: the clock stepped back; or another grid's window that has not ended
   local other = counted < number or s.n[1] ~= start_of(r, counted)
-  local beyond = counted > number + 1 or other and s.full_at > now
+  local ahead = counted > number + 1 and s.n[1] - now > LONGEST_SLEEP_US
+  local beyond = ahead or other and s.full_at > now
   if beyond then put(s, r, number, s.n[2])
   elseif counted < number then s.n = nil
   else put(s, r, counted, s.n[2]) end

@@ -106,13 +106,13 @@ local function drop(l, id, t)
   count(l, t, -1)
 end
 
--- Drop dead tickets (where it may write), and note those who are late: they do not count as ahead. For one that costs
--- more than most, its cells are kept until its ticket runs out: it would have to save them up again.
+-- Drop dead tickets (where it may write), and note those who are late: they do not count as ahead. One that costs more
+-- than most `saves`: its cells are kept for as long as it would take to save them up again.
 local function purge(l, now, grace, write)
   l.count, l.late = redis.call('ZCARD', l.line), {}
   if l.count == 0 then
     for _, lane in pairs(l.units > 0 and lanes_of(l) or {}) do
-      lane.units, lane.parked, lane.changed = 0, 0, true
+      if lane.units + lane.parked > 0 then lane.units, lane.parked, lane.changed = 0, 0, true end
     end
     l.units = 0
     return
@@ -123,8 +123,10 @@ local function purge(l, now, grace, write)
     local t = ticket_at(l, id)
     if t and deadline <= now and write then drop(l, id, t)
     elseif not t and write then redis.call('ZREM', l.due, id)
-    elseif t and (deadline <= now or t.cost * l.count <= l.units) then
-      l.late[#l.late + 1] = { id = id, t = t, promise = deadline - grace }
+    elseif t then
+      local promise, saves = deadline - grace, l.algorithm and deadline > now and t.cost * l.count > l.units
+      saves = saves and now - promise < LATE_US + l.algorithm.pace(l.r, t.cost)
+      l.late[#l.late + 1] = { id = id, t = t, promise = promise, saves = saves }
     end
   end
 end
@@ -148,16 +150,27 @@ local function notice_gone(l, now)
   end
 end
 
--- a task of this lane came (let go at `copy`, if that is not ''): it is there. Whether it was gone.
-local function hear(l, name, now, copy)
-  local lane, was_gone = lane_at(l, name, now), false
-  was_gone = lane.gone > 0
+-- A task of this lane came (let go at `copy`, if that is not ''): its queue is read. One of those who were gone
+-- brings them all back; one that joined later says nothing of them, but the parked ones are worth a try at once.
+-- Whether a releaser should look.
+local function hear(l, name, now, place, copy)
+  local lane = lane_at(l, name, now)
+  local was_gone = lane.gone > 0 and (place < lane.gone or lane.parked > 0)
   -- to the tenth of a second: it need not be written each time
-  local changed = was_gone or now - lane.heard_at >= HEARD_US or now < lane.heard_at or copy ~= ''
-  if not changed then return false end
-  lane.gone, lane.heard_at, lane.changed = 0, now, true
+  if lane.gone == 0 and copy == '' and now >= lane.heard_at and now < lane.heard_at + HEARD_US then return false end
+  if place < lane.gone then lane.gone = 0 end
+  lane.heard_at, lane.probe_at, lane.changed = now, math.min(lane.probe_at, now), true
   if tonumber(copy) then lane.way = math.floor(math.min(math.max(now - copy, 0.8 * lane.way, 0), LONGEST_WAY_US)) end
   return was_gone
+end
+
+-- A new task came from the queue of a lane that is gone: somebody reads it again, so one of those who wait is offered
+-- at once. Whether there is anything to offer.
+local function probe(l, name, now)
+  local lane = lanes_of(l)[name]
+  if not lane or lane.gone == 0 or lane.parked == 0 or lane.probe_at <= now then return false end
+  lane.probe_at, lane.changed, l.touched = now, true, true
+  return true
 end
 
 -- the first tickets (`most` of them) of the lanes that are not gone, in order: { id, lane, place }
@@ -185,22 +198,24 @@ local function rank_of(l, place, id, name)
   end
   for _, one in ipairs(l.late) do
     local before = not place or one.t.place < place or one.t.place == place and one.t.lane == name and one.id < id
-    if before and lane_at(l, one.t.lane).gone <= one.t.place then rank = rank - 1 end
+    if before and not one.saves and lane_at(l, one.t.lane).gone <= one.t.place then rank = rank - 1 end
   end
   return math.max(rank, 0)
 end
 
--- the units of those ahead (exact as far as LOOK reaches, then by the mean), and the most that one of them costs
-local function units_ahead(l, rank, place, id)
+-- the units of those ahead (exact as far as LOOK reaches, then by the mean), and the most that one of them costs; one
+-- whose release has taken a second already is not waited for
+local function units_ahead(l, rank, place, id, now)
   if rank == 0 then return 0, 0 end
   if l.units == l.count then return rank, 1 end -- each costs one
   local late, sum, most, seen = {}, 0, 0, 0
-  for _, one in ipairs(l.late) do late[one.id] = true end
+  for _, one in ipairs(l.late) do late[one.id] = not one.saves end
   local order = place and sortable(place) .. ':' .. (id or '')
   for _, one in ipairs(first_in(l, LOOK)) do
     if seen < math.min(rank, LOOK) and not late[one.id] and (not order or one.order < order) then
       local t = ticket_at(l, one.id)
       local cost = t and t.cost or 1
+      if t and t.parked and t.let_go_at > 0 and math.abs(now - t.let_go_at) > LATE_US then cost = 0 end
       sum, most, seen = sum + cost, math.max(most, cost), seen + 1
     end
   end
@@ -223,20 +238,19 @@ local function keep(key, ttl_ms)
   if redis.call('PTTL', key) < ttl_ms then redis.call('PEXPIRE', key, text(ttl_ms)) end
 end
 
--- take a place, or keep the one of the ticket `former`
+-- take a place, or keep the one of the ticket `former`, in the lane of the queue that it comes from now
 local function take_place(l, id, t, former, now)
+  local moved = former and former.lane ~= t.lane
+  local same = former and not moved and former.parked == t.parked and former.cost == t.cost
   if former then
-    t.lane, t.place, t.tries = former.lane, former.place, former.tries
-    if former.parked ~= t.parked or former.cost ~= t.cost then
-      count(l, former, -1)
-      count(l, t, 1, now)
-    end
+    t.place, t.tries = former.place, former.tries
+    if moved then redis.call('ZREM', l.line, member(id, former)) end
+    if not same then count(l, former, -1) end
     if former.parked and not t.parked then redis.call('HDEL', l.room, id) end
-    if former.parked == t.parked and former.cost == t.cost and former.let_go_at == 0 then return end
-  else
-    redis.call('ZADD', l.line, 0, member(id, t))
-    count(l, t, 1, now)
   end
+  if not former or moved then redis.call('ZADD', l.line, 0, member(id, t)) end
+  if same and former.let_go_at == 0 then return end
+  if not same then count(l, t, 1, now) end
   write_ticket(l, id, t)
 end
 
@@ -266,6 +280,16 @@ local function settle_expiry(l, now, slack)
   local ttl = lifetime(l)
   expire(l, ttl)
   redis.call('PEXPIRE', l.key, text(math.max(ttl, life(l, now, slack) + 1)))
+end
+
+-- When releasers should visit a line (0: not at all; `sooner`: unless they come before anyway). Foreign data in place of
+-- the index must not undo a decision half-way: releasers see to it, and make the index anew.
+local function note_visit(index, l, at, sooner)
+  if not index then return end
+  if at <= 0 then redis.pcall('ZREM', index, l) return end
+  local score = sooner and redis.pcall('ZSCORE', index, l)
+  local known = type(score) == 'string' and tonumber(score) or nil
+  if not known or at < known then redis.pcall('ZADD', index, text(at), l) end
 end
 
 -- A message may be let go twice (after a crash in between). This copy is one too many if another one

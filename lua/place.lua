@@ -2,7 +2,6 @@
 -- now, slack, look_only, id, first_seen, max_sleep, horizon, grace, copy, message, lane, broker, queue; then
 -- the decision: verdict, wait, sleep, last (the limit that binds), wake (one with a lane that was gone and is back).
 
-local HOP_US = 30000000  -- a wait as a countdown is promised in parts: half of what is left, no less than this
 local TELL_US = 200000 -- so soon a line with another broker's tasks is visited
 
 -- the rule in force for the limit at ARGV[a + 1 ...], its override at KEYS[k]
@@ -23,7 +22,7 @@ local function find_place(ask, l)
   if l.ticket then l.seen = l.ticket.place end
   local place, lane = l.seen > 0 and l.seen or nil, l.ticket and l.ticket.lane
   l.rank = rank_of(l, place, ask.id, lane)
-  l.before, l.most = units_ahead(l, l.rank, place, lane and ask.id)
+  l.before, l.most = units_ahead(l, l.rank, place, lane and ask.id, ask.now)
 end
 
 -- read the limit at KEYS[k + 1 ...], ARGV[a + 1 ...]: its state, and where this task stands
@@ -71,17 +70,19 @@ end
 local function settle_place(ask, l, takes_place)
   local seen = l.seen > 0 and l.seen or ask.now
   if l.seen > 0 and l.count > 0 then
-    if hear(l, l.ticket and l.ticket.lane or ask.lane, ask.now, ask.copy) then ask.wake = l end
+    if hear(l, l.ticket and l.ticket.lane or ask.lane, ask.now, l.seen, ask.copy) then ask.wake = l end
+  elseif l.count > 0 and probe(l, ask.lane, ask.now) then
+    ask.wake = l
   end
   local t = { lane = ask.lane, place = seen, cost = l.cost, let_go_at = 0, tries = 0, not_before = 0 }
-  if takes_place and not l.ticket then
+  if takes_place and not (l.ticket and l.ticket.lane == ask.lane) then
     local lane = lane_at(l, ask.lane, ask.now)
     lane.broker, lane.queue = ask.broker, ask.queue
   end
   if takes_place and ask.verdict == 2 then
     park(l, ask.id, t, l.ticket, FORM .. ':' .. l.given .. ':' .. ask.message, ask.now)
   elseif takes_place then
-    local hop = math.min(ask.wait, ask.horizon, math.max(HOP_US, math.floor(ask.wait / 2)))
+    local hop = math.min(ask.wait, ask.horizon, math.max(ask.hop, math.floor(ask.wait / 2)))
     local deadline = ask.now + hop + ask.grace
     join(l, ask.id, t, l.ticket, deadline, math.ceil((deadline - ask.now) / 1000) + ask.slack, ask.now)
   elseif l.ticket then
@@ -105,7 +106,7 @@ local function settle(ask, l)
   if ask.id ~= '' and (takes_place or l.count > 0) then settle_place(ask, l, takes_place) end
   write_lanes(l)
   local ttl = life(l, ask.now, ask.slack)
-  if l.units > 0 then
+  if l.units > 0 or l.ticket then -- somebody waits, or the last one has just left
     local line_ttl = lifetime(l)
     ttl = line_ttl > 0 and math.max(ttl, line_ttl) or 0
     if l.extended or line_ttl > 0 and redis.call('PTTL', l.line) < line_ttl then expire(l, line_ttl) end

@@ -6,7 +6,8 @@
 --       claim is void   5 how many   6 bytes of all messages, about   7 grace_us of those who are not parked
 --       8 our broker: others' messages stay   9 the brokers that have workers, parted by spaces
 -- Reply: now_us (the copy's mark), when to visit again (0 = nothing of ours is parked), how many messages
---       are of a newer form and left alone, then ticket, place and message of each claimed task.
+--       are of a newer form and left alone, how many were unreadable and lie in quarantine now, then ticket,
+--       place and message of each claimed task.
 -- Who was let go and has not come counts as ahead until its cell has passed: so a stall makes no burst, and a
 -- dead worker no hole. Never more than HELD_US's worth (and what the lane's way takes) is out in one lane,
 -- unless units for all of those exist. A lane in which nobody comes is let go of: its tasks keep their places,
@@ -15,15 +16,17 @@
 -- (SHORT_US covers the pace of the releasers), and twice as long more as one has been on its way.
 local SHORT_US, HELD_US, CHUNK, MOST_SEEN = 50000, 3000000, 50, 1000
 local FULL_US = 100000                       -- a lane with enough under way is looked at again
+local OTHERS_US = 1000000                    -- or a unit's time: so often it looks whether others are still ahead
 local PROBE_US, PROBE_MOST_US = 2000000, 60000000
 local RECOUNT_US = 60000000                  -- a line whose lanes say that nothing of ours is parked, to be sure
 local now, slack = clock(ARGV[1])
 local lead, lease, most, grace = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[7])
 local l = room_at(KEYS)
 local override, rules = ARGV[2] ~= '' and ARGV[2] or redis.call('GET', KEYS[9]) or NO_OVERRIDE, {}
-local reply, bytes, newer, visit = { now, 0, 0 }, 0, 0, math.huge
+local reply, bytes, newer, bad, visit = { now, 0, 0, 0 }, 0, 0, 0, math.huge
 local ahead, out, outs, under_way = 0, 0, {}, 0 -- units ahead, tasks let go, and how long the oldest is on its way
 local units = l.units
+in_force(KEYS[9], override, now, '') -- a foreign one is an error of the whole line
 purge(l, now, grace, true)
 notice_gone(l, now)
 
@@ -39,29 +42,61 @@ local function under(given)
   return u
 end
 
+-- how long until a line in which tasks of other brokers are ahead is looked at again
+local function pause_us(u) return math.max(OTHERS_US, u.algorithm.pace(u.r, 1)) end
+
 local function early_us() return math.min(lead, SHORT_US + 2 * under_way) end
 
--- units before a place that lie in lanes of other brokers
+-- units before a place that lie in lanes of other brokers, of those that are waited for
 local function foreign_ahead(place)
   local sum = 0
   for name, lane in pairs(l.by_lane) do
     if not lane.ours and lane.gone < NOBODY then
       local from = '[' .. name .. ':' .. (lane.gone > 0 and sortable(lane.gone) or '')
-      sum = sum + redis.call('ZLEXCOUNT', l.line, from, '(' .. name .. ':' .. sortable(place))
+      local number = redis.call('ZLEXCOUNT', l.line, from, '(' .. name .. ':' .. sortable(place))
+      for _, one in ipairs(l.late) do
+        if one.t.lane == name and one.t.place >= lane.gone and one.t.place < place then number = number - 1 end
+      end
+      local mean = 1
+      if number > 0 and l.units ~= l.count then
+        mean = lane.units / redis.call('ZLEXCOUNT', l.line, '[' .. name .. ':', '(' .. name .. ';')
+      end
+      sum = sum + math.max(number, 0) * mean
     end
   end
-  return l.units == l.count and sum or sum * l.units / math.max(l.count, 1)
+  return sum
 end
 
--- when the turn of a task comes, microseconds from now
+-- While the limit idles although tasks of other brokers are ahead, these lanes have LATE_US to be heard. Then they are left
+-- like one of ours in which nobody comes: their releasers died, or cannot reach their broker. (`probe_at` of a lane that
+-- is not gone: until when it has.)
+local function leave_others(u, t)
+  local _, idle = u.algorithm.look(u, u.r, now, t.cost)
+  if u.pause > 0 or idle < u.algorithm.pace(u.r, t.cost) then return end
+  for _, lane in pairs(l.by_lane) do
+    if not lane.ours and lane.gone < NOBODY then
+      local left = lane.probe_at - now
+      local began = left <= LATE_US and left > -2 * pause_us(u) and lane.heard_at < lane.probe_at - LATE_US
+      if not began then lane.probe_at, lane.changed = now + LATE_US, true
+      elseif left <= 0 then lane.gone, lane.changed = now, true end
+    end
+  end
+end
+
+-- when the turn of a task comes, microseconds from now; and of the units ahead those of other brokers
 local function turn_of(u, t)
   -- A state beyond what the rule allows: the limit was raised, or this message's rule is older than the
   -- state. Acquire knows the rule and keeps the clamp, so the first in line is offered to it; else the
   -- turn would move away with the clock.
-  if u.beyond and out == 0 and u.pause == 0 then return 0 end
-  local before = ahead + foreign_ahead(t.place)
+  if u.beyond and out == 0 and u.pause == 0 then return 0, 0 end
+  local others = foreign_ahead(t.place)
+  if others > 0 then
+    leave_others(u, t)
+    others = foreign_ahead(t.place)
+  end
+  local before = ahead + others
   local turn = u.algorithm.wait(u, u.r, now, t.cost, before)
-  return u.pause > 0 and math.max(turn, u.pause + u.algorithm.pace(u.r, before)) or turn
+  return u.pause > 0 and math.max(turn, u.pause + u.algorithm.pace(u.r, before)) or turn, others
 end
 
 -- whether as much of a lane is under way as may be
@@ -79,7 +114,7 @@ local function claim(id, t, lane, message)
   write_ticket(l, id, t)
   for _, part in ipairs({ id, text(t.place), message }) do reply[#reply + 1] = part end
   bytes, out, lane.out, lane.out_units = bytes + #message, out + 1, lane.out + 1, lane.out_units + t.cost
-  if lane.gone > 0 then
+  if lane.gone > t.place then
     lane.probing = false
     lane.probe_at = now + math.min(math.max((now - lane.heard_at) / 2, PROBE_US), PROBE_MOST_US)
     lane.changed = true
@@ -88,12 +123,15 @@ local function claim(id, t, lane, message)
   end
 end
 
--- a task that is not here: it may come, or not
+-- a task that is not here: it may come, or not; without a deadline its ticket says nothing
 local function pass(id, t, lane)
-  if t.let_go_at > 0 then
+  local deadline = t.parked or tonumber(redis.call('ZSCORE', l.due, id) or '')
+  if not deadline then
+    drop(l, id, t)
+  elseif t.let_go_at > 0 then
     out, lane.out, lane.out_units = out + 1, lane.out + 1, lane.out_units + t.cost
-    if lane.gone == 0 then outs[#outs + 1] = t end
-  elseif lane.gone == 0 and tonumber(redis.call('ZSCORE', l.due, id) or 0) - grace > now - LATE_US then
+    if lane.gone <= t.place then outs[#outs + 1] = t end
+  elseif lane.gone <= t.place and deadline - grace > now - LATE_US then
     ahead = ahead + t.cost -- it waits as a countdown
   end
 end
@@ -109,20 +147,33 @@ local function count_outs(u)
   outs = {}
 end
 
+-- the state under a message's rule, and how long until the task is let go, microseconds
+local function rest_of(rule, t)
+  local u = under(rule)
+  count_outs(u)
+  local turn, others = turn_of(u, t)
+  local rest = turn - early_us()
+  -- nobody says here when tasks of other brokers leave the line before they start
+  return u, others > 0 and math.min(rest, pause_us(u)) or rest
+end
+
 -- what becomes of a parked task: 'next' if the lane's next may be looked at, 'lane' if that lane is done, or
 -- 'done' if it is the line's turn that has not come
 local function offer(id, t, lane)
-  local form, rule, message = string.match(redis.call('HGET', l.room, id) or '', '^(%d+):([^:]*):(.*)$')
-  if form and form ~= FORM then newer = newer + 1 return 'next' end
-  if not form or not pcall(rule_of, rule) then quarantine(l, id, t, now, 'unreadable') return 'next' end
-  local u = under(rule)
-  count_outs(u)
+  local parked = redis.call('HGET', l.room, id)
+  if is_newer(parked) then newer = newer + 1 return 'next' end
+  local rule, message = string.match(parked or '', '^%d+:([^:]*):(.*)$')
+  local sound, u, rest = pcall(rest_of, rule, t)
+  if not sound or not (rest < NOBODY) then
+    bad = bad + 1
+    quarantine(l, id, t, now, 'unreadable')
+    return 'next'
+  end
   if lead >= 0 then
-    local turn = turn_of(u, t)
-    if turn > early_us() then visit = math.min(visit, now + turn - early_us()) return 'done' end
+    if rest > 0 then visit = math.min(visit, now + rest) return 'done' end
     if is_full(u, t, lane) then visit = math.min(visit, now + FULL_US) return 'lane' end
   end
-  if #reply > 3 and (bytes + #message > tonumber(ARGV[6]) or #reply > 3 * most) then
+  if #reply > 4 and (bytes + #message > tonumber(ARGV[6]) or #reply > 3 * most + 1) then
     visit = now
     return 'done'
   end
@@ -130,19 +181,54 @@ local function offer(id, t, lane)
   return 'next'
 end
 
+-- A place whose ticket is gone or foreign is free. Its message, if there is one, goes into quarantine.
+local function lose(id, lane)
+  local message = redis.call('HGET', l.room, id)
+  if is_newer(message) then newer = newer + 1 return 'next' end
+  local lost = { lane = lane.name, place = tonumber(string.match(lane.its, ':(%d+):')) or now, cost = 1, parked = true }
+  redis.call('HDEL', l.tickets, id)
+  if message then
+    bad = bad + 1
+    set_aside(l, id, lost, now, 'its ticket is unreadable')
+  end
+  redis.call('ZREM', l.line, lane.its)
+  redis.call('ZREM', l.due, id)
+  count(l, lost, -1, now)
+  return 'next'
+end
+
+-- Messages that no lane accounts for: the walk does not come to them. Looked for where the counters disagree.
+local function set_lost_aside()
+  local known, found = 0, 0
+  for _, lane in pairs(l.by_lane) do
+    if l.count == 0 and lane.units + lane.parked > 0 then lane.units, lane.parked, lane.changed = 0, 0, true end
+    known = known + lane.parked
+  end
+  local over = redis.call('HLEN', l.room) - known
+  if over <= 0 then return end
+  for _, id in ipairs(redis.call('HRANDFIELD', l.room, MOST_SEEN)) do
+    local t = ticket_at(l, id)
+    local stands = t and t.parked and l.by_lane[t.lane] and redis.call('ZSCORE', l.line, member(id, t))
+    if not stands and not is_newer(redis.call('HGET', l.room, id)) then
+      set_aside(l, id, t or { lane = '0', place = now, cost = 1 }, now, 'its place in the line is lost')
+      redis.call('HDEL', l.tickets, id)
+      found, bad = found + 1, bad + 1
+    end
+  end
+  local _, lane = next(l.by_lane)
+  if lane and found == 0 then lane.parked, lane.changed = lane.parked + over, true end -- only the counter was wrong
+end
+
 -- one ticket of ours, in the order of all; what is said as by `offer`
 local function look_at(id, t, lane)
-  if not t then
-    redis.call('ZREM', l.line, lane.its)
-    return 'next'
-  end
+  if not t then return lose(id, lane) end
   local claimed = t.let_go_at > 0 and math.abs(now - t.let_go_at) < lease
   if not t.parked or claimed then
     if t.parked then visit = math.min(visit, t.let_go_at + lease) end
     pass(id, t, lane)
   elseif t.not_before > now then
     visit = math.min(visit, t.not_before)
-  elseif lane.gone > 0 and not lane.probing and lead >= 0 then
+  elseif lane.gone > t.place and not lane.probing and lead >= 0 then
     visit = math.min(visit, lane.probe_at)
     return 'lane'
   else
@@ -155,7 +241,7 @@ local walk = walk_of(l, ARGV[8], ARGV[9], CHUNK)
 for _, lane in pairs(l.by_lane) do
   lane.out, lane.out_units, lane.probing = 0, 0, lane.gone > 0 and now >= lane.probe_at
   -- while nobody comes, those who were parked since then do not count either
-  if lane.ours and lane.gone > 0 then lane.gone, lane.changed = now, true end
+  if lane.ours and lane.gone > lane.heard_at then lane.gone, lane.changed = now, true end
 end
 for seen = 1, MOST_SEEN do
   local id, t, lane = walk()
@@ -165,6 +251,7 @@ for seen = 1, MOST_SEEN do
   if seen == MOST_SEEN then visit = math.min(visit, now + FULL_US) end
 end
 
+set_lost_aside()
 write_lanes(l)
 if l.units ~= units then save(l) end
 local parked, waits = 0, 0
@@ -174,7 +261,6 @@ end
 if parked > 0 then visit = visit < math.huge and visit or now + lease
 else visit = waits > 0 and redis.call('EXISTS', l.room) == 1 and now + RECOUNT_US or 0 end
 settle_expiry(l, now, slack)
-reply[2], reply[3] = math.ceil(visit), newer
-if KEYS[10] and visit > 0 then redis.call('ZADD', KEYS[10], text(visit), l.key)
-elseif KEYS[10] then redis.call('ZREM', KEYS[10], l.key) end
+reply[2], reply[3], reply[4] = math.ceil(visit), newer, bad
+note_visit(KEYS[10], l.key, visit)
 return reply

@@ -1,5 +1,5 @@
 -- Prelude of scripts that let parked tasks go.
--- l.bad  hash: ticket -> '<lane>:<place>:<cost>:<when>:<why>\n<what lay in the room>' of those in quarantine
+-- l.bad  hash: ticket -> '<lane>:<place>:<cost>:<when>:<broker>:<why>\n<what lay in the room>' of those in quarantine
 
 local NO_OVERRIDE = FORM .. '::0'
 
@@ -9,12 +9,24 @@ local function room_at(keys)
   return l
 end
 
--- out of the line, its message kept aside with the reason
+-- a message out of the room, kept with the reason
+local function set_aside(l, id, t, now, why)
+  local lane, message = lanes_of(l)[t.lane], redis.call('HGET', l.room, id) or ''
+  redis.call('HSET', l.bad, id, string.format('%s:%.0f:%.0f:%.0f:%s:%s\n%s', t.lane, t.place, t.cost, now,
+    lane and lane.broker or '', (string.gsub(why, '\n', ' ')), message))
+  redis.call('HDEL', l.room, id)
+end
+
+-- the same, and its task out of the line
 local function quarantine(l, id, t, now, why)
-  local message = redis.call('HGET', l.room, id) or ''
-  redis.call('HSET', l.bad, id, string.format('%s:%.0f:%.0f:%.0f:%s\n%s', t.lane, t.place, t.cost, now,
-    string.gsub(why, '\n', ' '), message))
+  set_aside(l, id, t, now, why)
   drop(l, id, t)
+end
+
+-- whether a later version wrote this message
+local function is_newer(message)
+  local form = string.match(message or '', '^(%d+):')
+  return form and form ~= FORM
 end
 
 -- Walk the tickets of a broker's lanes, all lanes in one order: each call gives a ticket, what is known of it, and
@@ -29,7 +41,7 @@ local function walk_of(l, broker, alive, chunk)
     if there and lane.gone == NOBODY then lane.gone, lane.changed = 0, true
     elseif not there and lane.gone < NOBODY then lane.gone, lane.changed = NOBODY, true end
     if lane.ours then
-      lane.from, lane.to, lane.left = '[' .. name .. ':', '(' .. name .. ';', {}
+      lane.name, lane.from, lane.to, lane.left = name, '[' .. name .. ':', '(' .. name .. ';', {}
       ours[#ours + 1] = lane
     end
   end

@@ -65,7 +65,8 @@ function counter.clamp(s, r, now)
   local number, counted = number_at(r, now), number_at(r, s.n[1])
   -- as of a fixed window
   local other = counted < number - 1 or s.n[1] ~= start_of(r, counted)
-  local beyond = counted > number + 1 or other and s.full_at > now
+  local ahead = counted > number + 1 and s.n[1] - now > LONGEST_SLEEP_US
+  local beyond = ahead or other and s.full_at > now
   if beyond then put(s, r, { start_of(r, number), s.n[2], s.n[3] })
   elseif counted < number - 1 then s.n = nil
   else put(s, r, rolled(r, s.n, math.max(number, counted))) end

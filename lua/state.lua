@@ -14,6 +14,7 @@
 
 local SLACK_MS = 60000 -- an injected clock does not move with the server's expiry
 local FORM = '1'       -- of all that is stored here
+local LONGEST_SLEEP_US = 1000000 -- ahead of time nothing is booked by more
 local HEADER = 66      -- bytes before a log's ring
 local MAKERS = {}       -- by letter: make the algorithm of gcra.lua, fixed_window.lua, ...
 local ALGORITHMS = setmetatable({}, { __index = function(made, letter)

@@ -31,6 +31,12 @@ class Rabbit:
         assert process.poll() is None, (self.folder / "rabbit.log").read_text()
         return process
 
+    def control(self, *words: str) -> None:
+        """`rabbitmqctl`, as who started the broker."""
+        script = "/usr/lib/rabbitmq/bin/rabbitmqctl"
+        command = script if Path(script).exists() else "rabbitmqctl"
+        subprocess.run([command, *words], env=self.env, capture_output=True, check=True)
+
 
 @contextmanager
 def rabbitmq(folder: Path, settings: str = "") -> Iterator[Rabbit]:

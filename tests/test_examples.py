@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from fleetlimit.cli import main
 from fleetlimit.demo.processes import Server, environment, spawn, stop, until
 
 ROOT = Path(__file__).parents[1]
@@ -22,6 +25,45 @@ def test_readme_code_runs(server: Server, monkeypatch: pytest.MonkeyPatch) -> No
         exec(compile(code, "README.md", "exec"), namespace)
     assert namespace["decision"].allowed  # type: ignore[attr-defined]
     namespace["app"].close()  # type: ignore[attr-defined]
+
+
+def test_waiting_room_code_runs(server: Server) -> None:
+    from celery import Celery
+
+    from fleetlimit import RateLimiter
+
+    text = (ROOT / "docs" / "waiting-room.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    app = Celery("shop", broker=server.url)
+    namespace = {"app": app, "task_id": "order-7", "RateLimiter": RateLimiter}
+    for block in blocks:
+        exec(compile(block, "waiting-room.md", "exec"), namespace)
+    app.close()
+
+
+def test_commands_of_the_docs_exist() -> None:
+    """Each `fleetlimit ...` in a console block or within the text, with its arguments and options."""
+    seen = 0
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        text = page.read_text()
+        blocks = "\n".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
+        found = re.findall(r"^fleetlimit .*$", blocks, re.MULTILINE)
+        found += re.findall(r"`(fleetlimit [a-z][^`]*)`", text)
+        for command in found:
+            if not re.search(
+                r"\[|\.\.\.$", command
+            ):  # a form with optional parts, or with an ellipsis
+                _parse(shlex.split(command)[1:])
+                seen += 1
+    assert seen > 20
+
+
+def _parse(words: list[str]) -> None:
+    """:raises click.UsageError: for an option that the command does not have."""
+    command = main.commands[words[0]]
+    _, left, _ = command.make_parser(click.Context(command)).parse_args(words[1:])
+    assert not left, words
 
 
 def test_readme_options_are_accepted() -> None:

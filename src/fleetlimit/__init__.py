@@ -12,6 +12,7 @@ from fleetlimit.errors import (
     LimitConflictWarning,
     RateLimited,
     StateError,
+    StoreRefused,
     StoreUnavailable,
     UnknownLimitError,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "RateLimitedTask",
     "RateLimiter",
     "StateError",
+    "StoreRefused",
     "StoreUnavailable",
     "UnknownLimitError",
     "limits_outage",

@@ -7,17 +7,20 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from fleetlimit.errors import ConfigurationError, FleetlimitError
+from fleetlimit import cli_move, cli_room
+from fleetlimit.cli_common import Failed
+from fleetlimit.cli_common import limiter_at as _limiter
+from fleetlimit.cli_common import plain_errors as _plain_errors
+from fleetlimit.cli_common import url_option as _url
+from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import ALGORITHMS, RateLimit
-from fleetlimit.limiter import RateLimiter
 
 if TYPE_CHECKING:
     from fleetlimit.demo.run import Outcome, Plan
@@ -30,57 +33,14 @@ _FASTEST, _SHORTEST = 200, 0.1
 _LONGEST = 3600
 
 
-class Failed(click.ClickException):
-    """The command could not do its work. (1 is for a demo whose promise broke.)"""
-
-    exit_code = 2
-
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="fleetlimit")
 def main() -> None:
     """One rate limit for a whole Celery fleet, kept in Redis."""
 
 
-_url = click.option("--url", envvar="FLEETLIMIT_URL", help="The limits' Redis [FLEETLIMIT_URL].")
-
-
-def _limiter(url: str | None) -> RateLimiter:
-    """:raises click.UsageError: without an address."""
-    if not url:
-        raise click.UsageError("where is Redis? Give --url redis://..., or set FLEETLIMIT_URL")
-    return RateLimiter(url)
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """:raises Failed: in one line, for what the library refuses."""
-    try:
-        yield
-    except FleetlimitError as error:
-        raise Failed(str(error)) from None
-
-
-@main.command()
-@click.argument("name")
-@click.option("--key", help="The key, for a limit that is counted for each of them.")
-@_url
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(name: str, key: str | None, url: str | None, as_json: bool) -> None:
-    """How many tasks wait under a limit, how many of them are parked, since when, and until when."""
-    with _plain_errors():
-        found = asdict(_limiter(url).status(name, key))
-    if as_json:
-        click.echo(json.dumps(found))
-        return
-    nobody = "nobody waits" if key else "nobody waits (of a limit with keys, see one with --key)"
-    oldest = nobody if found["oldest"] is None else f"{found['oldest']:.1f} s"
-    click.echo(f"waiting    {found['waiting']}")
-    click.echo(f"parked     {found['parked']}")
-    click.echo(f"oldest     {oldest}")
-    if found["next_due"] is not None:
-        click.echo(f"next due   in {found['next_due']:.1f} s")
-    click.echo(f"paused     {found['paused']:.1f} s more" if found["paused"] else "paused     no")
+for _command in (*cli_room.COMMANDS, *cli_move.COMMANDS):
+    main.add_command(_command)
 
 
 def _units(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:

@@ -15,6 +15,7 @@ __all__ = [
     "LimitConflictWarning",
     "RateLimited",
     "StateError",
+    "StoreRefused",
     "StoreUnavailable",
     "UnknownLimitError",
 ]
@@ -77,6 +78,11 @@ class StoreUnavailable(FleetlimitError):
     def __init__(self, text: str, *, crowded: bool = False) -> None:
         super().__init__(text)
         self.crowded = crowded
+
+
+class StoreRefused(StoreUnavailable):
+    """The store, or TLS, refused for a reason that does not pass by itself: wrong credentials, missing
+    permissions, an unknown command, a certificate that is not trusted."""
 
 
 class RateLimited(FleetlimitError):

@@ -70,8 +70,10 @@ class RateLimiter:
     :param client_time: use this host's clock in place of Redis's, for a managed service that refuses
         `TIME` in scripts. All hosts' clocks must then agree: what they differ is added to what the
         limit's `margin` must hold.
+    :param key_prefix: stands before the name of every key, so that two environments in one database
+        have limits of their own; None reads `FLEETLIMIT_KEY_PREFIX`, and by default there is none.
     :raises ConfigurationError: when there is no usable source; and for what is said beside a ready store and
-        would do nothing: `client_time`, and if it is not a `RedisStore` all that concerns outages.
+        would do nothing: `client_time`, `key_prefix`, and if it is not a `RedisStore` all that concerns outages.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class RateLimiter:
         processes: int | Callable[[], int | None] | None = None,
         on_change: Callable[[bool, BaseException | None], None] | None = None,
         client_time: bool = False,
+        key_prefix: str | None = None,
     ) -> None:
         self._noted = Noted()
         policy = "raise" if on_outage is None else checked_policy(on_outage)
@@ -95,7 +98,7 @@ class RateLimiter:
             if not source:
                 raise ConfigurationError("source=None, and FLEETLIMIT_URL is not set")
         if hasattr(source, "give_back"):
-            _refuse(source, client_time=client_time or None)
+            _refuse(source, client_time=client_time or None, key_prefix=key_prefix)
         if is_custom(source):
             said = None if policy == "raise" else policy
             _refuse(source, on_outage=said, processes=processes, on_change=on_change)
@@ -103,7 +106,9 @@ class RateLimiter:
             return
         known = processes if callable(processes) else lambda: processes
         self._store = Guard(
-            source if isinstance(source, RedisStore) else _redis_store(source, client_time),
+            source
+            if isinstance(source, RedisStore)
+            else _redis_store(source, client_time, key_prefix),
             policy,
             known,
             on_change or (lambda away, cause: None),
@@ -248,8 +253,9 @@ class RateLimiter:
         return self._room(name).status(name, _encoded(key))
 
     def cancel_all(self, name: str, key: Key = None) -> int:
-        """Take all tasks of a key out of the waiting room, for good; how many."""
-        return self._room(name).cancel_all(name, _encoded(key))
+        """Take all tasks of a key out of the waiting room, for good; how many will not run. (One that is being let go
+        at this moment may.)"""
+        return self._room(name).cancel_all(name, _encoded(key))[0]
 
     def quarantined(self, name: str, key: Key = None) -> list[Quarantined]:
         """Parked messages that could not be let go, each with the reason."""
@@ -305,11 +311,13 @@ def _refuse(store: Any, **arguments: Any) -> None:
             )
 
 
-def _redis_store(source: Any, client_time: bool) -> RedisStore:
+def _redis_store(source: Any, client_time: bool, key_prefix: str | None) -> RedisStore:
+    if key_prefix is None:
+        key_prefix = os.environ.get("FLEETLIMIT_KEY_PREFIX", "")
     if not client_time:
-        return RedisStore(source)
+        return RedisStore(source, key_prefix=key_prefix)
     logger.warning("rate limits use this host's clock: keep all hosts' clocks together (NTP)")
-    return RedisStore(source, clock=lambda: time.time_ns() // 1000)
+    return RedisStore(source, clock=lambda: time.time_ns() // 1000, key_prefix=key_prefix)
 
 
 def redis_store(store: Store) -> RedisStore | None:

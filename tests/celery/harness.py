@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 import uuid
@@ -15,6 +16,7 @@ from typing import Any
 import redis
 from celery import Celery
 
+from fleetlimit import RateLimiter
 from fleetlimit.demo.measure import worst_window
 from fleetlimit.demo.processes import spawn, stop, until
 
@@ -26,6 +28,7 @@ class Fleet:
 
     def __init__(self, folder: Path, broker: str, redis_url: str, env: dict[str, str]) -> None:
         self.folder, self.broker, self.redis_url = folder, broker, redis_url
+        self.app = env.get("TEST_APP", "tests.celery.app")
         self.env = {
             **os.environ,
             "TEST_BROKER": broker,
@@ -48,19 +51,23 @@ class Fleet:
         concurrency: int = 4,
         *options: str,
         prefix: Sequence[str] = (),
+        ready: bool = True,
         **env: str,
     ) -> Any:
-        """Start a worker, behind the words of `prefix`, and wait until it is ready; its process."""
+        """Start a worker, behind the words of `prefix`, and wait until it is ready (unless told not to); its
+        process."""
         self._number += 1
         log = self.folder / f"worker{self._number}-{uuid.uuid4().hex[:6]}.log"
         command = [
-            *prefix, sys.executable, "-m", "celery", "-A", "tests.celery.app", "worker",
+            *prefix, sys.executable, "-m", "celery", "-A", self.app, "worker",
             "-P", pool, "-c", str(concurrency), "-n", f"w{self._number}@%h", "-l", "INFO",
             "--without-gossip", "--without-mingle", *options,
         ]  # fmt: skip
         process = spawn(command, log, env={**self.env, **env}, cwd=ROOT)
         process.log = log  # type: ignore[attr-defined]
         self._stack.callback(stop, process)
+        if not ready:
+            return process
         until(lambda: " ready." in log.read_text() or process.poll() is not None, f"{log}", 60)
         assert process.poll() is None, log.read_text()
         return process
@@ -71,7 +78,7 @@ class Fleet:
 
     def send(self, task: str, *args: Any, **options: Any) -> Any:
         kwargs = options.pop("kwargs", None)
-        return self.sender.send_task(f"tests.celery.app.{task}", args, kwargs, **options)
+        return self.sender.send_task(f"{self.app}.{task}", args, kwargs, **options)
 
     def starts(self, run: str) -> list[dict[str, Any]]:
         return [json.loads(text) for text in self.redis.lrange(f"starts:{run}", 0, -1)]  # type: ignore[union-attr]
@@ -96,6 +103,86 @@ class Fleet:
 def heard() -> None:
     """Wait until each worker has heard how many processes there are."""
     time.sleep(1.5)  # a beat (see tests/celery/app.py), and a little
+
+
+def pace(starts: list[dict[str, Any]], since: float, seconds: float) -> float:
+    """Starts per second in the `seconds` from `since` on (as `time.time()` says it)."""
+    return sum(since <= one["at"] < since + seconds for one in starts) / seconds
+
+
+def runs_at_full_pace(one: Fleet, run: str, limit: int, since: float, seconds: float = 6) -> None:
+    """97 % of what a limit of so many per second, with the margin of the test apps, lets start."""
+    until(lambda: time.time() > since + seconds, "the window", seconds + 60)
+    starts = one.starts(run)
+    seen = [pace(starts, since + n, 1) for n in range(-5, round(seconds))]
+    assert pace(starts, since, seconds) >= 0.97 * limit / 1.1, f"starts in each second: {seen}"
+
+
+def patient(one: Fleet) -> RateLimiter:
+    """A limiter for tests to look with, which a busy machine does not make an outage of."""
+    return RateLimiter(redis.Redis.from_url(one.redis_url, socket_timeout=5))
+
+
+def parked(one: Fleet, limit: str = "partner") -> int:
+    return patient(one).status(limit).parked
+
+
+def backlog(
+    one: Fleet, run: str, number: int, limit: str = "partner", queue: str = "celery", **options: Any
+) -> None:
+    """Send tasks (`options` lead them to `queue`), and wait until all have come once; most of them are parked then."""
+    limiter = patient(one)
+    before = limiter.status(limit).waiting
+    to = options if "exchange" in options else {**options, "queue": queue}
+    for n in range(number):
+        one.send("call", run, n, **to)
+    few = 4  # neither waiting nor started: they sleep in place, in the pool
+    until(
+        lambda: limiter.status(limit).waiting - before + len(one.starts(run)) >= number - few,
+        "most came",
+    )
+    # What a worker that shuts down fetches from Redis meanwhile is lost: that is kombu's.
+    until(lambda: queued(one, queue) == 0, "all came")
+    assert limiter.status(limit).parked > number / 3
+
+
+def queued(one: Fleet, queue: str = "celery") -> int:
+    """Messages in a queue; 0 if there is no such queue (an empty one of Redis is none)."""
+    with one.sender.connection_for_read() as connection:
+        try:
+            found = connection.channel().queue_declare(queue, passive=True)
+        except connection.channel_errors:
+            return 0
+        return int(found.message_count)
+
+
+def drained(one: Fleet, run: str, timeout: float = 60) -> list[int]:
+    """What has run when nobody waits any more, and who was admitted last has started."""
+    until(lambda: patient(one).status("partner").waiting == 0, "an empty line", timeout)
+    empty = time.time()
+    until(lambda: time.time() > empty + 1, "a second")  # the longest sleep before a start is 0.25 s
+    return numbers(one.starts(run))
+
+
+def numbers(starts: list[dict[str, Any]]) -> list[int]:
+    return sorted(one["n"] for one in starts)
+
+
+def kill(worker: Any) -> None:
+    """The worker and its pool, at once."""
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.wait()
+
+
+def shop(
+    tasks: dict[str, tuple[str, int] | None], *queues: Sequence[Any], **settings: Any
+) -> dict[str, str]:
+    """The environment of a worker of `tests.celery.shop`: its tasks and their limits, its queues, its settings."""
+    return {
+        "TEST_APP": "tests.celery.shop",
+        "TEST_SHOP": json.dumps({"tasks": tasks, "queues": queues}),
+        "TEST_CONF": json.dumps(settings),
+    }
 
 
 def window(starts: list[dict[str, Any]], per: float = 1.0) -> int:

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import ssl
+from pathlib import Path
 from typing import Any
 
+import celery
 import pytest
+import redis
 from celery import Celery
 
 from fleetlimit import ConfigurationError, RateLimiter
-from fleetlimit.celery.config import _source, settings_of
+from fleetlimit.celery.config import limiter_of, settings_of
+from fleetlimit.celery.source import source_of
 from fleetlimit.demo.processes import spawn, until
+from fleetlimit.limiter import redis_store
 from fleetlimit.store.memory import MemoryStore
 from fleetlimit.store.redis import RedisStore
+from fleetlimit.store.urls import Endpoint, endpoint_of
+from tests.store.test_secrets import shown
+
+#: Celery knows credential providers, and TLS options beside a plain URL.
+SINCE_56 = celery.VERSION >= (5, 6)
+
+
+def endpoint(**conf: Any) -> Endpoint:
+    found = source_of(made(**conf)).redis
+    assert isinstance(found, Endpoint)
+    return found
 
 
 def made(**conf: Any) -> Celery:
@@ -27,34 +44,212 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("conf", "found"),
+    ("conf", "hosts", "db"),
     [
-        ({"fleetlimit_url": "redis://a", "result_backend": "redis://b"}, "redis://a"),
-        ({"result_backend": "redis://b/1", "broker_url": "redis://c"}, "redis://b/1"),
-        ({"result_backend": "rpc://", "broker_url": "redis://c/2"}, "redis://c/2"),
-        ({"broker_url": "redis://c/2;redis://d"}, "redis://c/2"),
-        ({"broker_url": ["redis://c/2", "redis://d"]}, "redis://c/2"),
-        ({"broker_url": "redis+socket:///run/r.sock?virtual_host=3"}, "unix:///run/r.sock?db=3"),
-        (
-            {"result_backend": "rediss://h:6380/0?ssl_cert_reqs=CERT_REQUIRED"},
-            "rediss://h:6380/0?ssl_cert_reqs=required",
+        ({"result_backend": "redis://b/1", "broker_url": "redis://c"}, [("b", 6379)], 1),
+        ({"result_backend": "rpc://", "broker_url": "redis://c:1/2"}, [("c", 1)], 2),
+        ({"broker_url": "redis://c/2;redis://d"}, [("c", 6379)], 2),
+        ({"broker_url": ["redis://c/2", "redis://d"]}, [("c", 6379)], 2),
+        ({"result_backend": "redis"}, [("localhost", 6379)], 0),
+        ({"broker_url": "valkey://c/2"}, [("c", 6379)], 2),
+    ],
+)
+def test_found_in_this_order(conf: dict[str, Any], hosts: list[Any], db: int) -> None:
+    found = endpoint(**conf)
+    assert (list(found.hosts), found.options["db"]) == (hosts, db)
+    RateLimiter(found)
+
+
+@pytest.mark.parametrize("place", ["broker_url", "result_backend"])
+def test_a_unix_socket_as_celery_writes_it(place: str) -> None:
+    found = endpoint(**{place: "redis+socket:///run/r.sock?virtual_host=3"})
+    assert (found.path, found.options["db"]) == ("/run/r.sock", 3)
+    RateLimiter(found)
+
+
+@pytest.mark.parametrize(
+    ("place", "options"),
+    [
+        ("broker_url", {"broker_use_ssl": {"ssl_ca_certs": "CA", "ssl_cert_reqs": 2}}),
+        ("result_backend", {"redis_backend_use_ssl": {"ssl_ca_certs": "CA", "ssl_cert_reqs": 2}}),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["redis", "rediss"] if SINCE_56 else ["rediss"])
+def test_tls_as_celery_is_told(
+    place: str, options: dict[str, Any], scheme: str, tmp_path: Path
+) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_text("")
+    told = {name: {**value, "ssl_ca_certs": str(ca)} for name, value in options.items()}
+    found = endpoint(**{place: f"{scheme}://h:1/0", **told})
+    assert found.tls
+    assert (found.options["ssl_ca_certs"], found.options["ssl_cert_reqs"]) == (str(ca), 2)
+    RateLimiter(found)
+
+
+@pytest.mark.parametrize("place", ["broker_url", "result_backend"])
+def test_tls_options_in_the_url(place: str) -> None:
+    found = endpoint(**{place: "rediss://h:6380/0?ssl_cert_reqs=CERT_OPTIONAL"})
+    assert found.tls
+    assert found.options["ssl_cert_reqs"] == ssl.CERT_OPTIONAL
+
+
+PROVIDER = f"{__name__}.Provider"
+
+
+class Provider(redis.CredentialProvider):
+    def get_credentials(self) -> tuple[str, str]:
+        return "limits", "s3cret"
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"fleetlimit_url": f"redis://u:p@h/0?credential_provider={PROVIDER}"},
+        *(
+            (
+                {"broker_url": f"redis://u:p@h/0?credential_provider={PROVIDER}"},
+                {"result_backend": f"redis://u:p@h/0?credential_provider={PROVIDER}"},
+                {
+                    "result_backend": "redis://u:p@h/0",
+                    "redis_backend_credential_provider": PROVIDER,
+                },
+                {"result_backend": "redis://h", "redis_backend_credential_provider": Provider()},
+            )
+            if SINCE_56
+            else ()
         ),
     ],
 )
-def test_found_in_this_order(conf: dict[str, Any], found: str) -> None:
-    assert _source(made(**conf)) == found
+def test_a_credential_provider(conf: dict[str, Any]) -> None:
+    url = conf.get("fleetlimit_url")
+    found = endpoint_of(url) if url else endpoint(**conf)
+    assert isinstance(found.options["credential_provider"], Provider)
+    assert not {"username", "password"} & set(found.options)
     RateLimiter(found)
+
+
+def test_timeouts_are_taken_where_they_are_shorter_and_retries_are_not() -> None:
+    options = {
+        "socket_timeout": 30,
+        "socket_connect_timeout": 0.1,
+        "socket_keepalive": True,
+        "health_check_interval": 25,
+        "retry_on_timeout": True,
+    }
+    found = endpoint(broker_url="redis://h", broker_transport_options=options)
+    assert found.options["socket_timeout"] == 0.25
+    assert found.options["socket_connect_timeout"] == 0.1
+    assert found.options["health_check_interval"] == 25
+    assert found.options["socket_keepalive"] is True
+    assert "retry_on_timeout" not in found.options
+    settings = {
+        "redis_socket_timeout": 0.2,
+        "redis_socket_connect_timeout": 9,
+        "redis_backend_health_check_interval": 7,
+        "redis_retry_on_timeout": True,
+    }
+    found = endpoint(result_backend="redis://h", **settings)
+    assert found.options["socket_timeout"] == 0.2
+    assert found.options["socket_connect_timeout"] == 0.25
+    assert found.options["health_check_interval"] == 7
+    assert "retry_on_timeout" not in found.options
+
+
+SENTINELS = "sentinel://:pw@a:26379/3;sentinel://:pw@b:26380/3"
+MASTER = {"master_name": "limits", "sentinel_kwargs": {"password": "theirs"}}
+
+
+@pytest.mark.parametrize(
+    ("place", "options"),
+    [
+        ("broker_url", "broker_transport_options"),
+        ("result_backend", "result_backend_transport_options"),
+    ],
+)
+def test_sentinels_as_celery_writes_them(place: str, options: str) -> None:
+    found = endpoint(**{place: SENTINELS, options: MASTER})
+    assert found.hosts == (("a", 26379), ("b", 26380))
+    assert (found.service, found.options["db"], found.options["password"]) == ("limits", 3, "pw")
+    assert found.sentinel_options == {"password": "theirs"}
+    RateLimiter(found)
+    with pytest.raises(ConfigurationError, match=f"{options}: needs 'master_name'"):
+        endpoint(**{place: SENTINELS})
+
+
+@pytest.mark.parametrize(
+    ("conf", "prefix"),
+    [
+        ({"broker_url": "redis://h"}, ""),
+        (
+            {"broker_url": "redis://h", "broker_transport_options": {"global_keyprefix": "dev"}},
+            "dev",
+        ),
+        (
+            {
+                "result_backend": "redis://h",
+                "result_backend_transport_options": {"global_keyprefix": "dev"},
+            },
+            "dev_",  # as Celery's own keys begin
+        ),
+        (
+            {
+                "result_backend": "redis://h",
+                "result_backend_transport_options": {"global_keyprefix": "dev:"},
+                "broker_transport_options": {"global_keyprefix": "other"},
+            },
+            "dev:",
+        ),
+        (
+            {
+                "broker_url": "redis://h",
+                "broker_transport_options": {"global_keyprefix": "dev"},
+                "fleetlimit_key_prefix": "own:",
+            },
+            "own:",
+        ),
+        (
+            {
+                "broker_url": "redis://h",
+                "broker_transport_options": {"global_keyprefix": "dev"},
+                "fleetlimit_url": "redis://other",
+            },
+            "",
+        ),
+        ({"fleetlimit_url": "redis://other", "fleetlimit_key_prefix": "own:"}, "own:"),
+    ],
+)
+def test_the_prefix_of_the_place(conf: dict[str, Any], prefix: str) -> None:
+    store = redis_store(limiter_of(made(**conf)).store)
+    assert store
+    assert store.keys.prefix == prefix
+
+
+def test_a_wrong_prefix_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="key_prefix='a b'"):
+        limiter_of(made(broker_url="redis://h", fleetlimit_key_prefix="a b"))
+
+
+@pytest.mark.parametrize("place", ["fleetlimit_url", "broker_url", "result_backend"])
+@pytest.mark.parametrize(
+    "url", ["redis://:s3cr?t0p@h/1", "redis://:s3cr[t0p@h/1", "redis://:s3cr#t0p@h"]
+)
+def test_a_password_that_is_not_encoded_is_not_repeated(place: str, url: str) -> None:
+    with pytest.raises(ConfigurationError, match="percent-encoded") as caught:
+        limiter_of(made(**{place: url}))
+    assert "s3cr" not in shown(caught.value)
+    assert "t0p" not in shown(caught.value)
 
 
 def test_environment_comes_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETLIMIT_URL", "redis://env")
-    assert _source(made(result_backend="redis://b")) == "redis://env"
-    assert _source(made(fleetlimit_url="redis://a")) == "redis://a"
+    assert source_of(made(result_backend="redis://b")).redis == "redis://env"
+    assert source_of(made(fleetlimit_url="redis://a")).redis == "redis://a"
 
 
 def test_nothing_found_lists_the_places() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        _source(made(broker_url="amqp://user:secret@host", result_backend="rpc://"))
+        source_of(made(broker_url="amqp://user:secret@host", result_backend="rpc://"))
     said = str(caught.value)
     for place in ("app.conf.fleetlimit_url (not set)", "FLEETLIMIT_URL", "result_backend (rpc)",
                   "broker_url (amqp)"):  # fmt: skip
@@ -93,6 +288,8 @@ def test_horizon_is_half_the_visibility_timeout() -> None:
         ({"broker_url": "redis://a", "fleetlimit_url": "redis://other"}, False),
         ({"broker_url": "redis://a", "fleetlimit_url": "redis://:pw@a:6379/5"}, True),
         ({"broker_url": "amqp://a", "result_backend": "redis://a"}, False),
+        ({"broker_url": "redis://a", "fleetlimit_enabled": False}, False),
+        ({"broker_url": "redis+socket:///r", "fleetlimit_url": "unix:///r?db=2"}, True),
         ({"broker_url": "amqp://a", "fleetlimit_waiting_room": True}, True),
         ({"broker_url": "redis://a", "fleetlimit_waiting_room": False}, False),
     ],

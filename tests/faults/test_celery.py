@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from fleetlimit.demo.processes import Server, listening, redis_server, spawn, stop, until
-from fleetlimit.store.keyspace import state_key
+from fleetlimit.store.keyspace import Keys
 from tests.brokers import rabbitmq
 from tests.celery.harness import Fleet, fleet
 from tests.faults.drain import LIMIT, TASKS, all_of, send
@@ -68,7 +68,7 @@ def killed_at_rest(broker: Server, one: Fleet, run: str, ids: list[str]) -> set[
     """Kill the broker at an instant at which no message is on its way; the tasks that were noted as not
     acknowledged. kombu takes a message out of the queue first, and notes it then: what is in between when
     Redis dies is lost, be the task limited or not."""
-    line = state_key("api-10-1-1", run)
+    line = Keys().state("api-10-1-1", run)
     with redis.Redis(port=broker.port, decode_responses=True) as client:
         while True:
             with client.pipeline() as pipe:  # in one transaction; then nothing is taken any more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -156,11 +157,98 @@ def test_a_crowd_of_our_own_is_no_outage(between: Proxy) -> None:
     pool = one.inner.connection.client.connection_pool
     pool.timeout = 0.05
     taken = [pool.get_connection(*_COMMAND) for _ in range(pool.max_connections)]
-    assert one.acquire([Spend(TEN)]).alone
+    outcome = one.acquire([Spend(TEN)])
+    assert (outcome.verdict, outcome.alone) == (Verdict.DENIED, True)
+    assert 0 < outcome.wait_us < 1_000_000
     assert not one.health.away
     for connection in taken:
         pool.release(connection)
     assert not one.acquire([Spend(TEN)]).alone
+
+
+@pytest.mark.parametrize("policy", ["share", "wait", "open"])
+def test_a_crowd_takes_no_share_beside_the_limit(between: Proxy, policy: str) -> None:
+    """The other processes get the whole limit from Redis meanwhile."""
+    fast, one = RateLimit("fast", 100, 1), guard(between, policy, number=1)
+    pool = one.inner.connection.client.connection_pool
+    pool.timeout = 0.01
+    taken = [pool.get_connection(*_COMMAND) for _ in range(pool.max_connections)]
+    outcomes = [one.acquire([Spend(fast)], Ticket(f"t{n}")) for n in range(20)]
+    assert not any(outcome.admitted for outcome in outcomes)
+    assert (
+        min(outcome.wait_us for outcome in outcomes) > Ticket.max_sleep_us
+    )  # it goes into the queue
+    health = one.health
+    assert (health.away, health.admitted_alone, health.denied_alone) == (False, 0, 20)
+    for connection in taken:
+        pool.release(connection)
+
+
+def test_a_client_with_too_few_connections_is_no_outage(server: Server) -> None:
+    class Small(redis.ConnectionPool):
+        """A user's own pool, which does not wait."""
+
+    pool = Small.from_url(server.url, max_connections=1)
+    taken = pool.get_connection(*_COMMAND)
+    one = RateLimiter(redis.Redis(connection_pool=pool), on_outage="open")
+    assert not one.acquire(TEN)
+    assert not away(one)
+    pool.release(taken)
+    assert one.acquire(TEN)
+
+
+def test_a_lost_reply_is_no_outage(between: Proxy, server: Server) -> None:
+    """Redis is there: only this call does not know what became of it."""
+    one = guard(between, "open")
+    between.lose_replies = 1
+    outcome = one.acquire([Spend(TEN)])
+    assert (outcome.verdict, outcome.alone) == (Verdict.DENIED, True)
+    assert not one.health.away
+    assert not one.acquire([Spend(TEN)]).alone
+    assert RateLimiter(server.url).peek(TEN).remaining == 8  # spent once, and not again
+
+
+def test_a_late_reply_is_waited_for_and_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hourly = RateLimit("hourly", 10, 3600, burst=10)
+    with redis_server(tmp_path) as slow:
+        one, read = Guard(RedisStore(slow.url), "share", lambda: 1), redis.Connection.read_response
+        assert one.acquire([Spend(hourly)]).admitted
+        slow.process.send_signal(signal.SIGSTOP)
+
+        def woken(self: redis.Connection, *args: object, **options: object) -> object:
+            try:
+                return read(self, *args, **options)  # type: ignore[arg-type]
+            except redis.TimeoutError:
+                slow.process.send_signal(signal.SIGCONT)  # it goes on once it was late
+                raise
+
+        monkeypatch.setattr(redis.Connection, "read_response", woken)
+        outcome = one.acquire([Spend(hourly)])
+        assert (outcome.admitted, outcome.alone, one.health.outages) == (True, False, 0)
+        assert one.inner.peek([Spend(hourly)]).readings[0].remaining == 8  # spent once
+
+
+def test_a_connection_of_a_users_client_has_its_own_patience(between: Proxy) -> None:
+    url = f"redis://127.0.0.1:{between.port}/0"
+    one = RateLimiter(redis.Redis.from_url(url, socket_timeout=0.6))
+    assert one.acquire(TEN)
+    between.black_hole = True
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        one.acquire(TEN)
+    assert time.monotonic() - began > 0.5
+    assert away(one)
+
+
+def test_a_store_that_answers_reads_only_is_away(between: Proxy) -> None:
+    one = guard(between, "open")
+    between.lose_replies = 10**6
+    until(lambda: one.acquire([Spend(TEN)]).admitted, "the policy rules", 10)
+    assert one.health.away
+    between.lose_replies = 0
+    until(lambda: not one.health.away, "it is back")
 
 
 def test_a_master_that_became_a_replica_is_left(server: Server, tmp_path: Path) -> None:  # R5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,16 +19,14 @@ from fleetlimit import (
     UnknownLimitError,
 )
 from fleetlimit.demo.processes import Server, free_port, redis_server, until
-from fleetlimit.limiter import redis_store
 from fleetlimit.store.base import Spend, Ticket, Verdict
-from fleetlimit.store.keyspace import state_key
+from fleetlimit.store.keyspace import Keys
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import Fate, Released, Room
+from tests.certificates import certificate, tls_options
 from tests.clusters import cluster, sentinel
 from tests.conftest import need
-
-ONE = RateLimit("one", 1, 60)
-FIVE = RateLimit("five", 5, 60, burst=5)
+from tests.store.everything import FIVE, ONE, everything
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +158,7 @@ def test_a_spend_on_a_cluster_is_sent_once(  # R2
     source = client if by == "client" else f"redis+cluster://127.0.0.1:{nodes[0].port}"
     limiter = RateLimiter(source)
     assert limiter.acquire(FIVE)
-    port = client.get_node_from_key(state_key("five")).port
+    port = client.get_node_from_key(Keys().state("five")).port
     node = next(one for one in nodes if one.port == port)
     node.process.send_signal(signal.SIGSTOP)
     try:
@@ -186,57 +183,24 @@ def test_a_cluster_that_is_away_is_unavailable() -> None:
         ("sentinel:///limits", "names no host"),
         ("sentinel://h:1/limits?x=1", "unknown options: x"),
         ("redis+cluster://h:1/3", "no database"),
-        ("redis+cluster://u:secret@h:port", "Port"),
+        ("redis+cluster://u:secret@h:port", "port must be a number"),
         ("redis+sentinel://u:secret@h/x", "scheme 'redis\\+sentinel'"),
         ("redis://u:secret@h:port/0", "scheme 'redis'"),
+        ("sentinel://a:1;sentinel://b:2", "write sentinel://host:26379,host:26379/mymaster"),
+        ("sentinel://:secret@a:1/0;sentinel://:secret@b:2/0", "write sentinel://host:26379,host"),
+        ("sentinel://a:1/0", "names no service"),
+        ("redis://a;redis://b", "a list of URLs"),
+        ("redis://h/secret?virtual_host=x", "database must be a number"),
+        ("redis://h/0?foo=bar", "foo"),
+        ("redis://h/0?credential_provider=no.such.Class", "credential_provider='no.such.Class'"),
+        ("redis://h/0?credential_provider=os.getcwd", "must be a redis.CredentialProvider"),
+        ("rediss://h/0?ssl_ca_certs=/no/such/file", "ssl_ca_certs='/no/such/file'"),
     ],
 )
 def test_a_wrong_url_says_what_is_wrong_and_no_password(url: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said) as caught:
         RateLimiter(url)
     assert "secret" not in str(caught.value)
-
-
-def everything(limiter: RateLimiter) -> None:
-    """Each verb and each script, once."""
-    store = redis_store(limiter.store)
-    assert store
-    room = Room(store, "b")
-    assert limiter.acquire(ONE)
-    assert limiter.acquire([ONE, FIVE]).retry_after
-    ticket = Ticket("t", broker="b", message="m", horizon_us=1)
-    assert store.acquire([Spend(ONE)], ticket).verdict is Verdict.PARKED
-    room.due_lines()
-    limiter.configure("one", 1000, 1)
-    assert limiter.parked("one") == ["t"]
-    (released,) = room.release([state_key("one")], 150_000)
-    assert isinstance(released, Released)
-    room.settle([Fate(released, {"t": ("no queue takes it", True)})])
-    assert not limiter.cancel("one", "nobody")
-    assert limiter.cancel_all("one") == 1
-    for id in ("t", "u"):
-        store.acquire([Spend(ONE)], Ticket(id, broker="b", message="m", max_sleep_us=0))
-    assert not limiter.quarantined("one")
-    assert not limiter.retry("one", "t")
-    store.withdraw("one", "", "t")
-    room.remember_revoked(["t"])
-    assert room.revoked(["t", "u"]) == {"t"}
-    assert room.orphans() == []
-    assert Room(store, "c").adopt("b") >= 0
-    assert store.identity()
-    limiter.pause("one", 1)
-    limiter.resume("one")
-    limiter.configure("one")
-    outcome = store.acquire([Spend(FIVE)])
-    store.delay([Spend(FIVE)], 1000)
-    store.give_back(Spend(FIVE), outcome.readings[0])
-    limiter.status("one")
-    with pytest.raises(UnknownLimitError, match=r"five\?"):
-        limiter.pause("fivee", 1)
-    limiter.reset(ONE)
-    room.wake_all()
-    assert store.beat("me:4", 10)[0] >= 4
-    assert store.rejoin(Spend(ONE)) > 0
 
 
 def test_the_acl_user_of_the_docs_is_enough(tmp_path: Path) -> None:
@@ -259,33 +223,20 @@ def test_the_acl_user_of_the_docs_is_enough(tmp_path: Path) -> None:
 
 
 def test_over_tls_and_a_unix_socket(tmp_path: Path) -> None:
-    openssl = need("openssl", "no certificate can be made for TLS")
     binary = need("redis-server", "no TLS is tried")
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-         "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key),
-         "-out", str(certificate)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    key, found = certificate(tmp_path)
     port, socket = free_port(), tmp_path / "redis.sock"
-    options = (
-        "--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key),
-        "--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no",
-        "--unixsocket", str(socket),
-    )  # fmt: skip
+    options = (*tls_options(key, found, port), "--unixsocket", str(socket))
     with redis_server(tmp_path, *options, binary=binary) as server:
         user = ("limits", "on", ">secret", "~*", "+@all")
         redis.Redis.from_url(server.url).execute_command("ACL", "SETUSER", *user)
         secure = f"rediss://limits:secret@127.0.0.1:{port}/0"
-        assert RateLimiter(f"{secure}?ssl_ca_certs={certificate}").acquire(FIVE)
+        assert RateLimiter(f"{secure}?ssl_ca_certs={found}").acquire(FIVE)
         assert RateLimiter(f"unix://{socket}").peek(FIVE).remaining == 4
         with pytest.raises(StoreUnavailable) as caught:  # it does not trust this certificate
             RateLimiter(secure).acquire(FIVE)
         assert "secret" not in f"{caught.value!r} {caught.value.__cause__!r}"
-        wrong = RateLimiter(
-            f"rediss://limits:nonsense@127.0.0.1:{port}/0?ssl_ca_certs={certificate}"
-        )
+        wrong = RateLimiter(f"rediss://limits:nonsense@127.0.0.1:{port}/0?ssl_ca_certs={found}")
         with pytest.raises(StoreUnavailable) as caught:  # R5
             wrong.acquire(FIVE)
         assert "nonsense" not in f"{caught.value!r} {wrong!r}"

@@ -52,6 +52,7 @@ tickets = st.none() | st.tuples(
     st.sampled_from([0, 250_000]),
     st.sampled_from([None, 150_000]),
     st.sampled_from([500_000, 10_000_000]),
+    st.sampled_from([100_000, 30_000_000]),
 )
 asks = st.tuples(st.integers(0, len(LIMITS) - 1), st.sampled_from(["", "k"]), st.integers(1, 7))
 steps = st.tuples(
@@ -104,9 +105,9 @@ class Player:
     def _ticket(self, ticket: tuple | None) -> Ticket | None:
         if ticket is None:
             return None
-        n, woken, sleep, expires, grace = ticket
+        n, woken, sleep, expires, grace, hop = ticket
         seen = self.seen.get(n, 0) if woken else 0
-        return Ticket(f"t{n}", seen, sleep, 2_000_000, grace, expires)
+        return Ticket(f"t{n}", seen, sleep, 2_000_000, grace, expires, hop_us=hop)
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))

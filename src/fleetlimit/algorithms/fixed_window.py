@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from fleetlimit.algorithms.base import Standing
-from fleetlimit.algorithms.window import Window
+from fleetlimit.algorithms.window import LONGEST_SLEEP_US, Window
 
 __all__ = ["Counted", "FixedWindow", "Grid"]
 
@@ -79,13 +79,14 @@ class FixedWindow(Window):
         return self._counted(counted, state.used) if counted >= number else None
 
     def beyond(self, state: Counted | None, now_us: int) -> bool:
-        # One ahead is a start that was booked ahead, more a clock that stepped back. Of another grid's window that
-        # has not ended the units count here too.
+        # One ahead (or several short ones) is a start that was booked ahead, more a clock that stepped back. Of
+        # another grid's window that has not ended the units count here too.
         if state is None:
             return False
         number, counted = self.grid.number(now_us), self.grid.number(state.start_us)
         other = counted < number or state.start_us != self.grid.start(counted)
-        return counted > number + 1 or (other and state.full_at_us > now_us)
+        ahead = counted > number + 1 and state.start_us - now_us > LONGEST_SLEEP_US
+        return ahead or (other and state.full_at_us > now_us)
 
     def look(self, state: Counted | None, now_us: int, cost: int) -> Standing:
         number, start = self._place(state, now_us, cost, 0)

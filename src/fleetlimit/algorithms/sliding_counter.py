@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from fleetlimit.algorithms.base import Standing
-from fleetlimit.algorithms.window import Window
+from fleetlimit.algorithms.window import LONGEST_SLEEP_US, Window
 
 __all__ = ["Pair", "SlidingCounter"]
 
@@ -60,7 +60,8 @@ class SlidingCounter(Window):
             return False
         number, counted = self._number(now_us), self._number(state.start_us)
         other = counted < number - 1 or state.start_us != self._start(counted)
-        return counted > number + 1 or (other and state.full_at_us > now_us)
+        ahead = counted > number + 1 and state.start_us - now_us > LONGEST_SLEEP_US
+        return ahead or (other and state.full_at_us > now_us)
 
     def look(self, state: Pair | None, now_us: int, cost: int) -> Standing:
         at, ready = self._place(state, now_us, cost, 0)

@@ -7,7 +7,10 @@ from abc import abstractmethod
 from fleetlimit.algorithms.base import Algorithm
 from fleetlimit.gcra import Rule
 
-__all__ = ["Window"]
+__all__ = ["LONGEST_SLEEP_US", "Window"]
+
+#: Ahead of time nothing is booked by more: what lies further ahead is left by a clock that stepped back.
+LONGEST_SLEEP_US = 1_000_000
 
 
 class Window(Algorithm):

@@ -19,6 +19,7 @@ import redis
 from celery.utils.log import get_logger
 
 from fleetlimit.celery.config import settings_of
+from fleetlimit.store.keyspace import is_broker
 
 __all__ = ["broker_of", "identify"]
 
@@ -78,7 +79,7 @@ def _id_in_redis(connection: Any) -> str:
     try:
         client.set(prefix + ID_KEY, uuid.uuid4().hex[:12], nx=True)
         found = _text(client.get(prefix + ID_KEY))
-        if not found.isalnum():
+        if not found or not is_broker(found):
             raise ValueError(f"foreign data at {prefix + ID_KEY}")
         return found
     except (redis.ResponseError, ValueError) as error:  # a broker's user that may not

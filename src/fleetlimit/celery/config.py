@@ -1,23 +1,23 @@
-"""Settings of an app, and where its Redis is found."""
+"""Settings of an app, and its limiter."""
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
-from urllib.parse import urlsplit
 
 from celery.utils.text import match_case
 
 from fleetlimit import standin
 from fleetlimit.celery.presence import known_processes
 from fleetlimit.celery.signals import limits_outage
+from fleetlimit.celery.source import same_server, source_of
 from fleetlimit.errors import ConfigurationError
+from fleetlimit.forks import after_fork
 from fleetlimit.limit import checked_processes
 from fleetlimit.limiter import RateLimiter, is_custom
 
@@ -26,13 +26,13 @@ __all__ = [
     "Settings",
     "limiter_of",
     "redelivery_s",
-    "redis_places",
     "settings_of",
 ]
 
 _HORIZON_S = 900.0
 _NAMES = (
     "fleetlimit_url",
+    "fleetlimit_key_prefix",
     "fleetlimit_enabled",
     "fleetlimit_eager",
     "fleetlimit_direct_calls",
@@ -103,7 +103,7 @@ def _forget() -> None:
     _limiters.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+after_fork(_forget)
 
 
 def settings_of(app: Any) -> Settings:
@@ -133,13 +133,14 @@ def _read(app: Any) -> Settings:
         return value
 
     _check_names(conf)
+    enabled = flag("fleetlimit_enabled", True)
     return Settings(
-        enabled=flag("fleetlimit_enabled", True),
+        enabled=enabled,
         eager=one_of("fleetlimit_eager", "ignore", "wait"),
         direct_calls=one_of("fleetlimit_direct_calls", "warn", "error", "wait", "ignore"),
         waiting_state=one_of("fleetlimit_waiting_state", "PENDING", "RETRY"),
         max_sleep_us=_between(conf, "fleetlimit_max_sleep", 0.25, 0, 1),
-        waiting_room=_waiting_room(conf),
+        waiting_room=_waiting_room(app, enabled),
         on_outage=one_of("fleetlimit_on_outage", "share", "wait", "open", "raise"),
         processes=checked_processes("fleetlimit_processes", conf.get("fleetlimit_processes")),
         client_time=flag("fleetlimit_client_time", False),
@@ -207,13 +208,11 @@ def _between(conf: Any, name: str, default: float, least: float, most: float) ->
     return int(value * 1e6)
 
 
-def _waiting_room(conf: Any) -> bool:
+def _waiting_room(app: Any, enabled: bool) -> bool:
     """On where the limits' Redis is the broker's: a parked task is then as safe as a queued one."""
-    value = conf.get("fleetlimit_waiting_room")
+    value = app.conf.get("fleetlimit_waiting_room")
     if value is None:
-        broker = _redis_url(_first(conf.broker_write_url or conf.broker_url))
-        limits = next((value for _, value in _places(conf) if value), None)
-        return broker is not None and _server(broker) == _server(_redis_url(_first(limits)))
+        return enabled and same_server(app)
     if not isinstance(value, bool):
         raise ConfigurationError(f"fleetlimit_waiting_room={value!r}: must be True or False")
     return value
@@ -239,7 +238,7 @@ def redelivery_s(app: Any) -> float | None:
 
 def limiter_of(app: Any) -> RateLimiter:
     """The limiter of an app, made once: from `app.conf.fleetlimit_url` (a URL, a redis-py client or
-    a store), `FLEETLIMIT_URL`, a Redis `result_backend`, or a Redis broker.
+    a store), `FLEETLIMIT_URL`, a Redis `result_backend`, or a Redis broker (see `source.py`).
 
     :raises ConfigurationError: listing the places looked at.
     """
@@ -248,17 +247,17 @@ def limiter_of(app: Any) -> RateLimiter:
     with _lock:
         found = _limiters.get(app)
         if found is None:
-            settings, source = settings_of(app), _source(app)
-            if is_custom(
-                source
-            ):  # what is said of outages and clocks is refused, for it does nothing
-                parts = ("on_outage", "processes", "client_time")
+            settings, source = settings_of(app), source_of(app)
+            if is_custom(source.redis):
+                # What is said of outages, clocks and keys is refused, for it does nothing.
+                parts = ("on_outage", "processes", "client_time", "key_prefix")
                 said = {one: app.conf.get(f"fleetlimit_{one}") for one in parts}
                 given = {one: value for one, value in said.items() if value is not None}
-                found = _limiters[app] = RateLimiter(source, **given)
+                found = _limiters[app] = RateLimiter(source.redis, **given)
                 return found
             found = _limiters[app] = RateLimiter(
-                source,
+                source.redis,
+                key_prefix=source.key_prefix,
                 on_outage=settings.on_outage,
                 processes=lambda: settings.processes or known_processes(),
                 client_time=settings.client_time,
@@ -271,73 +270,3 @@ def _tells(app: Any) -> Callable[[bool, BaseException | None], None]:
     """It must not keep the app alive: the limiters are kept as long as their apps."""
     here = weakref.ref(app)
     return lambda away, cause: limits_outage.send(here(), away=away, cause=cause) and None
-
-
-def _server(url: str | None) -> tuple[Any, ...]:
-    """Which server a URL means, whatever its database and credentials."""
-    parts = urlsplit(url or "")
-    place = parts.path if parts.scheme == "unix" else parts.port or 6379
-    return parts.scheme, parts.hostname or "localhost", place
-
-
-def _source(app: Any) -> Any:
-    looked = []
-    for place, value in _places(app.conf):
-        if not isinstance(value, str):
-            if value is not None:
-                return value
-        elif usable := _redis_url(value):
-            return usable
-        elif value and place in ("app.conf.fleetlimit_url", "FLEETLIMIT_URL"):
-            return value  # said on purpose: let its own error speak
-        looked.append(f"{place} ({_scheme(value)})")
-    raise ConfigurationError(
-        "no Redis for the rate limits. Looked at: "
-        + ", ".join(looked)
-        + ". Set app.conf.fleetlimit_url = 'redis://...'."
-    )
-
-
-def _places(conf: Any) -> Iterator[tuple[str, Any]]:
-    yield "app.conf.fleetlimit_url", conf.get("fleetlimit_url")
-    yield "FLEETLIMIT_URL", os.environ.get("FLEETLIMIT_URL")
-    yield "result_backend", _first(conf.result_backend)
-    yield "broker_url", _first(conf.broker_write_url or conf.broker_url)
-
-
-def _first(urls: Any) -> str | None:
-    if isinstance(urls, (list, tuple)):
-        urls = urls[0] if urls else None
-    return urls.split(";")[0] if isinstance(urls, str) else None
-
-
-def _scheme(url: str | None) -> str:
-    return "not set" if not url else url.split(":", 1)[0]
-
-
-def redis_places(app: Any) -> Iterator[str]:
-    """Every Redis of the app in which the limits are, or would be if another setting were not there; and where
-    they were before."""
-    for _, value in _places(app.conf):
-        if isinstance(value, str) and (usable := _redis_url(value)):
-            yield usable
-    yield from settings_of(app).former_urls
-
-
-def _redis_url(url: str | None) -> str | None:
-    """A URL as redis-py reads it, from one as Celery writes it; None if it is not Redis."""
-    if not url:
-        return None
-    for theirs, ours in (
-        ("redis+socket://", "unix://"),
-        ("socket://", "unix://"),
-        ("valkey://", "redis://"),
-        ("valkeys://", "rediss://"),
-    ):
-        if url.startswith(theirs):
-            url = ours + url[len(theirs) :]
-    if not url.startswith(("redis://", "rediss://", "unix://")):
-        return None
-    for level in ("NONE", "OPTIONAL", "REQUIRED"):
-        url = url.replace(f"ssl_cert_reqs=CERT_{level}", f"ssl_cert_reqs={level.lower()}")
-    return url.replace("virtual_host=", "db=")

@@ -21,15 +21,16 @@ from fleetlimit.celery.message import (
     Message,
     copy_of,
     expires_in_us,
+    is_newer,
     line_of,
     ours,
-    restore,
     seen_us,
     ticket_of,
 )
 from fleetlimit.celery.queues import lane_of
 from fleetlimit.celery.releaser import ring, running
 from fleetlimit.celery.requeue import cannot_wait_in_queue, put_back, quit_delivery, show_pending
+from fleetlimit.celery.restore import restore
 from fleetlimit.celery.signals import announce
 from fleetlimit.celery.start import give_back, start
 from fleetlimit.errors import ConfigurationError, FleetlimitError, StateError, StoreUnavailable
@@ -152,6 +153,10 @@ class _Delivery:
         """Ask the store. With `parking` (by default where others waited in this line when last
         asked) the message goes along, to be parked in the same round trip. `again`: just denied, and
         asks only to be parked: it must not sleep into a cell as one who was woken for it may."""
+        if is_newer(vars(self.task.request)):
+            return _waits(
+                "a later version of fleetlimit put some back, and only its workers start them"
+            )
         if parking is None:
             parking = self.line in _busy
         request = self.task.request
@@ -303,11 +308,16 @@ def acquired(store: Store, spends: Sequence[Spend], ticket: Ticket) -> Outcome:
     try:
         return store.acquire(spends, ticket)
     except StateError as error:
-        if str(error) not in _said and len(_said) < _MOST_SAID:
-            _said.add(str(error))
-            logger.error("limited tasks wait: %s", error)
-        wait_us = round(random.uniform(*_FOREIGN_S) * 1e6)
-        return Outcome(Verdict.DENIED, wait_us, 0, 0, time.monotonic_ns() // 1000, alone=True)
+        return _waits(str(error))
+
+
+def _waits(why: str) -> Outcome:
+    """A denial without the store; why, is said once."""
+    if why not in _said and len(_said) < _MOST_SAID:
+        _said.add(why)
+        logger.error("limited tasks wait: %s", why)
+    wait_us = round(random.uniform(*_FOREIGN_S) * 1e6)
+    return Outcome(Verdict.DENIED, wait_us, 0, 0, time.monotonic_ns() // 1000, alone=True)
 
 
 #: Why tasks could not be put back since one was the last time, and into which queue: each is said once.

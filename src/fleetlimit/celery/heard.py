@@ -17,8 +17,9 @@ from fleetlimit.celery import again, direct
 from fleetlimit.celery.config import limiter_of
 from fleetlimit.celery.declared import limits_of
 from fleetlimit.celery.gate import came
-from fleetlimit.celery.message import HEADER, line_of, restore, ticket_of
+from fleetlimit.celery.message import HEADER, line_of, ticket_of
 from fleetlimit.celery.releaser import Releaser
+from fleetlimit.celery.restore import restore
 from fleetlimit.celery.start import warm
 from fleetlimit.errors import FleetlimitError
 
@@ -92,7 +93,7 @@ class Receivers:
 
 def _withdraw(app: Any, name: str, key: str, id: str) -> None:
     with contextlib.suppress(FleetlimitError):  # then its ticket runs out
-        limiter_of(app).store.withdraw(name, key, id)
+        limiter_of(app).store.withdraw(name, key, id, how="came")
 
 
 @cache

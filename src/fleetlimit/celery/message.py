@@ -21,6 +21,7 @@ from fleetlimit.store.base import ticket_id
 
 __all__ = [
     "CAME",
+    "DEATHS",
     "HEADER",
     "Message",
     "Serialized",
@@ -29,10 +30,10 @@ __all__ = [
     "copy_of",
     "due",
     "expires_in_us",
+    "is_newer",
     "is_revoked",
     "line_of",
     "ours",
-    "restore",
     "seen_us",
     "ticket_of",
     "unpacked",
@@ -40,6 +41,8 @@ __all__ = [
 
 #: The one header a waiting message carries; gone again before the body starts.
 HEADER = "fleetlimit"
+#: Of that header; a later form is not read.
+FORM = 1
 #: Among the properties of a delivery, between the worker's main process and its pool: what a request does not say
 #: of the message that it was made from.
 CAME = "fleetlimit"
@@ -68,18 +71,26 @@ _NOT_HEADERS = frozenset(
     ]
 )
 #: What RabbitMQ notes when a message moves by way of a dead-letter exchange, as through the delay queues.
-_DEATHS = ("x-death", "x-first-death", "x-last-death")
-_BROKER_HEADERS = (*_DEATHS, "x-delivery-count")
+DEATHS = ("x-death", "x-first-death", "x-last-death")
+_BROKER_HEADERS = (*DEATHS, "x-delivery-count")
 
 
 def ours(fields: Mapping[str, Any]) -> dict[str, Any]:
     """What our header says, of a request's or message's fields; nothing where it cannot be read: who wrote it is
     not known, and the task is as if it came for the first time."""
     found = fields.get(HEADER)
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or is_newer(fields):
         return {}
     wrong = [name for name, right in _FIELDS.items() if name in found and not right(found[name])]
     return {} if wrong else found
+
+
+def is_newer(fields: Mapping[str, Any]) -> bool:
+    """Whether a later version put it back, in a form that this one does not read: then it waits for a worker of that
+    version."""
+    found = fields.get(HEADER)
+    form = found.get("form", 1) if isinstance(found, dict) else 1
+    return _is_count(form) and form > FORM
 
 
 def _is_text(value: Any) -> bool:
@@ -96,6 +107,7 @@ def _is_line(value: Any) -> bool:
 
 #: What must be true of a field where it is there; others are kept as they are.
 _FIELDS: dict[str, Callable[[Any], bool]] = {
+    "form": lambda value: value == FORM and not isinstance(value, bool),
     "seen_us": _is_count,
     "copy": lambda value: isinstance(value, str) and value.isdecimal(),
     "ticket": _is_text,
@@ -165,43 +177,6 @@ def expires_in_us(expires: Any) -> int | None:
     return round(left.total_seconds() * 1e6)
 
 
-def restore(request: Any) -> None:
-    """Make a request what it was when the task first came, so that its body sees nothing of the wait."""
-    found, fields = ours(vars(request)), vars(request)
-    properties = dict(request.properties or {})
-    waited, marked = fields.pop(HEADER, None) is not None, properties.pop(CAME, None) is not None
-    if waited:
-        fields["eta"] = found.get("eta", request.eta)
-        for name in [name for name in fields if _is_ours(name)]:
-            del fields[name]
-        fields["headers"] = _without_ours(request.headers)
-        fields["delivery_info"] = _delivered(request.delivery_info or {}, found)
-        if sent := properties.get("application_headers"):
-            eta = {"eta": request.eta} if "eta" in sent else {}
-            properties["application_headers"] = {**(_without_ours(sent) or {}), **eta}
-    if waited or marked:
-        fields["properties"] = properties
-
-
-def _is_ours(name: str) -> bool:
-    """A header that came by waiting: no message is published again with what the broker noted before."""
-    return name == HEADER or name.startswith(_DEATHS)
-
-
-def _without_ours(headers: dict[str, Any] | None) -> dict[str, Any] | None:
-    if not headers:
-        return headers
-    return {name: value for name, value in headers.items() if not _is_ours(name)} or None
-
-
-def _delivered(info: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """The exchange and key it came by at first; and redelivered, if it has been since its body last ran."""
-    way: dict[str, Any] = {
-        name: found[name] for name in ("exchange", "routing_key") if name in found
-    }
-    return {**info, **way, "redelivered": bool(info.get("redelivered") or found.get("redelivered"))}
-
-
 @dataclass
 class Message:
     """A delivery as it can be published again."""
@@ -227,6 +202,8 @@ class Message:
     redelivered: bool = False
     #: Whether it was revoked while it was parked: the worker that gets it says so.
     revoked: bool = False
+    #: Our header, in a form that only a later version reads: it stays as it is.
+    newer: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, task: Any) -> Message:
@@ -252,7 +229,8 @@ class Message:
             queues=[described(queue) for queue in targets(task.app, exchange, routing_key)],
             ticket=found.get("ticket", ""),
             redelivered=bool(route.get("redelivered") or found.get("redelivered")),
-            more={name: it for name, it in found.items() if name not in (*_FIELDS, "form")},
+            more={name: it for name, it in found.items() if name not in _FIELDS},
+            newer=vars(request)[HEADER] if is_newer(vars(request)) else None,
         )
 
     def waiting(
@@ -270,7 +248,7 @@ class Message:
             eta = (datetime.now(timezone.utc) + timedelta(seconds=countdown)).isoformat()
         mine = {
             **self.more,
-            "form": 1,
+            "form": FORM,
             "seen_us": seen_us,
             "line": line,
             "exchange": self.exchange,
@@ -282,7 +260,7 @@ class Message:
             **({"redelivered": True} if self.redelivered else {}),
             **({"revoked": True} if self.revoked else {}),
         }
-        return {**self.headers, "eta": eta, HEADER: mine}
+        return {**self.headers, "eta": eta, HEADER: self.newer or mine}
 
     @cached_property
     def serialized(self) -> tuple[str, str, str]:
@@ -333,20 +311,49 @@ def _signature(text: str, secret: str) -> str:
 
 
 def unpacked(text: str, secret: str | None = None) -> Message:
-    """A message from the waiting room; its body stays serialized. Fields that this version does not know are left
-    out.
+    """A message from the waiting room; its body stays serialized. Fields that this version does not know are kept, and
+    travel in our header.
 
     :raises UnreadableError: for what is no message, or, where there is a secret, not signed with it.
     """
     signature, _, rest = text.partition(";") if text[:1] != "{" else ("", "", text)
-    if secret and not hmac.compare_digest(signature.encode(), _signature(rest, secret).encode()):
-        raise UnreadableError("its signature does not match fleetlimit_secret")
     try:
-        fields = json.loads(rest)
-        known = {name: fields[name] for name in (*_PACKED, "ticket")}
-        return Message(**known, body=Serialized(*fields["body"]))
-    except (ValueError, TypeError, LookupError) as error:
-        raise UnreadableError(f"it is no message of fleetlimit's: {error!r}") from error
+        expected = _signature(rest, secret).encode() if secret else b""
+        if secret and not hmac.compare_digest(signature.encode(), expected):
+            raise UnreadableError("its signature does not match fleetlimit_secret")
+        fields = json.loads(rest.encode())
+        known = {name: _checked(fields, name) for name in (*_PACKED, "ticket")}
+        more = {name: it for name, it in fields.items() if name not in (*known, "body")}
+        known["more"] = {**more, **known["more"]}
+        return Message(**known, body=Serialized(*map(_text, fields["body"])))
+    except UnreadableError:
+        raise
+    except Exception as error:  # whoever wrote it may have written anything
+        raise UnreadableError(f"it is no message of fleetlimit's: {error!r:.200}") from error
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"of the body, something is of type {type(value).__name__}")
+    return value
+
+
+def _checked(fields: dict[str, Any], name: str) -> Any:
+    """:raises TypeError: for a field of another type than ours."""
+    value, right = fields[name], _TYPES.get(name, str)
+    if not isinstance(value, right):
+        raise TypeError(f"{name} is of type {type(value).__name__}")
+    return value
+
+
+#: Types of what a parked message holds, where they are no text.
+_TYPES: dict[str, Any] = {
+    "headers": dict,
+    "properties": dict,
+    "queues": list,
+    "more": dict,
+    "eta": (str, type(None)),
+}
 
 
 class UnreadableError(FleetlimitError):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from typing import Any
 
 from kombu import pools
+
+from fleetlimit.forks import after_fork
 
 __all__ = ["BROKER_S", "bounded", "producers_of"]
 
@@ -33,7 +34,7 @@ class _Pools:
         self._lock = threading.Lock()
         self._by_app: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._inherited: list[Any] = []
-        os.register_at_fork(after_in_child=self._forget)
+        after_fork(self._forget)
 
     def _forget(self) -> None:
         """After a fork: a lock may be held by a thread that is not here, and the connections are

@@ -10,8 +10,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from amqp.exceptions import ChannelError, FrameSyntaxError
+from amqp.exceptions import ChannelError
 from kombu import Producer
+from kombu.exceptions import InconsistencyError
+from redis.exceptions import ResponseError
 
 from fleetlimit.celery.message import HEADER, Message
 from fleetlimit.celery.producers import BROKER_S, bounded
@@ -142,16 +144,25 @@ class Publisher:
         message = one.message
         try:
             exchange, routing_key = message.exchange, undelayed(message)
-            check_target(self._app, exchange, routing_key)
             queues = [definition(self._app, stored) for stored in message.queues]
+            ways = ((queue.name, queue.exchange.name, queue.routing_key) for queue in queues)
+            check_target(
+                self._app, exchange, routing_key, *(name or "" for way in ways for name in way)
+            )
             if exchange and not queues and not self._confirms:
                 raise Forbidden(f"no queue is known at exchange {exchange!r}")
             what = as_published(message, dict(one.headers))
         except Exception as error:  # forged or broken: it says nothing of the broker
             one.error = f"{type(error).__name__}: {error}"
             return channel
-        for queue in queues:
-            channel = self._declare(channel, queue)
+        try:
+            for queue in queues:
+                channel = self._declare(channel, queue)
+        except Exception as error:
+            if self._is_away(error):
+                raise
+            one.error = f"{type(error).__name__}: {error}"
+            return channel
         self._sent += 1
         one.error, one.sent = "the broker has not confirmed it", True
         if self._confirms:
@@ -165,14 +176,9 @@ class Publisher:
             self._pending.pop(self._sent, None)
             one.error = f"{type(error).__name__}: {error}"
             return self._open()
-        except (
-            TypeError,
-            ValueError,
-            LookupError,
-            AttributeError,
-            SyntaxError,
-            FrameSyntaxError,
-        ) as error:
+        except Exception as error:
+            if self._is_away(error):
+                raise
             self._pending.pop(self._sent, None)  # it cannot even be written down
             self._sent -= 1
             one.error = f"{type(error).__name__}: {error}"
@@ -180,6 +186,15 @@ class Publisher:
         if not self._confirms:
             one.error = None
         return channel
+
+    def _is_away(self, error: Exception) -> bool:
+        """Whether it says something of the broker, and not only of one message: that it cannot be written down, or
+        that Redis has something else than a queue under that name."""
+        if isinstance(error, ResponseError):
+            return not str(error).startswith(("WRONGTYPE", "NOPERM"))
+        if isinstance(error, (LookupError, InconsistencyError)):  # kombu counts them in, for Redis
+            return False
+        return isinstance(error, self._connection.connection_errors)
 
     def _declare(self, channel: Any, queue: Any) -> Any:
         """Declare a queue once; where the broker's user may not, or it is there in another form, it is published to

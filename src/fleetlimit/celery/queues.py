@@ -71,6 +71,10 @@ _lanes: weakref.WeakKeyDictionary[Any, dict[tuple[str, str, str], tuple[str, str
 _MOST_LANES = 1_000
 
 
+#: Types of exchanges; those of plugins begin with "x-". A broker ends the connection for any other.
+_KINDS = ("direct", "topic", "fanout", "headers")
+
+
 def described(queue: Any) -> list[Any]:
     """A queue's definition as it lies in a parked message."""
     at = queue.exchange
@@ -82,15 +86,18 @@ def definition(app: Any, stored: Sequence[Any]) -> Any:
     name, exchange, kind, routing_key, arguments, durable = stored
     if known := app.amqp.queues.get(name):
         return known
+    if kind not in _KINDS and not str(kind).startswith("x-"):
+        raise Forbidden(f"exchange {exchange!r} is of no known type: {kind!r}")
     at = Exchange(exchange, type=kind, durable=durable)
     return Queue(name, at, routing_key=routing_key, queue_arguments=arguments, durable=durable)
 
 
-def check_target(app: Any, exchange: str, routing_key: str) -> None:
-    """:raises Forbidden: for the exchanges and queues by which Celery itself is controlled: a message that somebody
+def check_target(app: Any, *names: str) -> None:
+    """:param names: exchanges, routing keys and queues by which a message would travel.
+    :raises Forbidden: for the exchanges and queues by which Celery itself is controlled: a message that somebody
     forged in the limits' Redis must not become a command to workers."""
     conf = app.conf
-    for name in (exchange, routing_key):
+    for name in names:
         own = name.endswith(".pidbox") or name in (
             conf.event_exchange,
             conf.control_exchange + ".pidbox",

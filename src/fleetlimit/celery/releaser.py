@@ -26,6 +26,7 @@ from fleetlimit.celery.publisher import BrokerAway, Parcel, Publisher
 from fleetlimit.errors import FleetlimitError, StateError
 from fleetlimit.store.base import task_id
 from fleetlimit.store.keyspace import name_and_key
+from fleetlimit.store.mend import mend
 from fleetlimit.store.room import Fate, Released, Room
 
 __all__ = ["Releaser", "ring", "running"]
@@ -36,6 +37,8 @@ logger = get_logger(__name__)
 SLOWEST, FASTEST = 1.0, 0.01
 #: A line with foreign data is looked at again after this.
 _BAD_LINE_S = 30.0
+#: What is said once is remembered, as far as this.
+_MOST_TOLD = 1_000
 #: Redis's clock against this host's: a greater difference from one look to the next is a step.
 _STEP_US = 2_000_000
 #: Lines of which messages are claimed, published and confirmed in one bite.
@@ -90,7 +93,7 @@ class Releaser:
         self._stopped = False
         self._expected_us = 0
         self._difference_us: int | None = None
-        self._told: set[str] = set()  # lines with messages of a newer form
+        self._told: set[str] = set()
         self._mirrored: set[str] = set()
         self._mirror_at = 0.0
         self._check_at = time.monotonic() + _CHECK_S
@@ -118,6 +121,7 @@ class Releaser:
         if _bell == self._bell:
             _bell = None
         if not self._thread.is_alive():
+            self._publisher.close()
             for end in self._bell:
                 os.close(end)
 
@@ -128,6 +132,9 @@ class Releaser:
                 if select.select([self._bell[0]], [], [], pause)[0]:
                     os.read(self._bell[0], 4096)
                 pause = self.look(pause) if self._ready.is_set() else 0.1
+            except StateError as error:
+                self._say_once(str(error))
+                pause = SLOWEST
             except FleetlimitError as error:
                 logger.debug("waiting room: %s", error)
                 pause = SLOWEST
@@ -141,6 +148,14 @@ class Releaser:
 
     def look(self, pause: float) -> float:
         """Let go what is due; seconds until the next look."""
+        try:
+            return self._look(pause)
+        except StateError:
+            if self._found_room and mend(self._room.store, self._room.broker):
+                return FASTEST
+            raise
+
+    def _look(self, pause: float) -> float:
         self._found_room = self._found_room or self._find_room()
         if not self._found_room:
             return SLOWEST
@@ -164,6 +179,11 @@ class Releaser:
         if lost:
             sleep = max(sleep, min(2 * pause, SLOWEST) * random.uniform(0.7, 1.0))
         return min(sleep, SLOWEST)
+
+    @property
+    def away(self) -> bool:
+        """Whether the broker gave no answer when it was last asked."""
+        return self._away
 
     @property
     def _room(self) -> Room:
@@ -197,15 +217,15 @@ class Releaser:
         fates = []
         for line, released in zip(lines, self._room.release(lines, self._lead_us), strict=True):
             if isinstance(released, StateError):  # one bad line must not hold up the others
-                logger.warning("waiting room: %s; looks again in %g s", released, _BAD_LINE_S)
+                self._say_once(f"{released}; looks again every {_BAD_LINE_S:g} s")
                 self._room.postpone(line, _BAD_LINE_S)
                 continue
-            if released.newer and line not in self._told:
-                self._told.add(line)
-                logger.error(
-                    "waiting room: %s holds tasks that a later version of fleetlimit parked; they stay",
-                    line,
+            if released.newer:
+                self._say_once(
+                    f"{line} holds tasks that a later version of fleetlimit parked; they stay"
                 )
+            if released.unreadable:
+                self._tell({line: released.unreadable})
             fates.append(Fate(released))
         return fates
 
@@ -246,11 +266,16 @@ class Releaser:
         line = name_and_key(released.line)
         return Parcel(message, message.waiting(seen_us, line, copy=str(released.copy)))
 
-    def _tell(self, quarantined: int) -> None:
-        if quarantined:
+    def _say_once(self, text: str) -> None:
+        if text not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(text)
+            logger.error("waiting room: %s", text)
+
+    def _tell(self, quarantined: dict[str, int]) -> None:
+        for line, number in quarantined.items():
             logger.error(
-                "waiting room: %d messages could not be let go and lie in quarantine: "
-                "`fleetlimit parked --bad LIMIT` shows them", quarantined,
+                "waiting room: %d messages of %s could not be let go and lie in quarantine: "
+                "`fleetlimit parked %s --bad` shows them", number, line, name_and_key(line)[0],
             )  # fmt: skip
 
     # --- beside it --------------------------------------------------------------------------------

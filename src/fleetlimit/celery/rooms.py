@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from celery.utils.log import get_logger
 
 from fleetlimit.celery.broker import broker_of
-from fleetlimit.celery.config import limiter_of, redis_places, settings_of
+from fleetlimit.celery.config import limiter_of, settings_of
+from fleetlimit.celery.source import Source, sources_of
 from fleetlimit.errors import FleetlimitError
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.redis import RedisStore
@@ -31,11 +32,19 @@ def room_of(app: Any) -> Room | None:
     return own_room(app) if settings_of(app).waiting_room else None
 
 
-def former_rooms(app: Any, own: Room | None) -> Iterator[Room]:
-    """Rooms in other places in which tasks of this broker lie: the limits were there before."""
+def _note(error: FleetlimitError) -> None:
+    logger.debug("a former place of the limits does not answer: %s", error)
+
+
+def former_rooms(
+    app: Any, own: Room | None, missed: Callable[[FleetlimitError], None] = _note
+) -> Iterator[Room]:
+    """Rooms in other places in which tasks of this broker lie: the limits were there before. `missed` is told of a
+    place that does not answer."""
     here = {_place(own.store)} if own else set()
-    for url in redis_places(app):
-        store = RedisStore(url)
+    places = [*sources_of(app), *map(Source, settings_of(app).former_urls)]
+    for place in places:
+        store = RedisStore(place.redis, key_prefix=place.key_prefix or "")
         try:
             if _place(store) not in here:
                 here.add(_place(store))
@@ -44,7 +53,7 @@ def former_rooms(app: Any, own: Room | None) -> Iterator[Room]:
                     yield room
                     continue
         except FleetlimitError as error:
-            logger.debug("a former place of the limits does not answer: %s", error)
+            missed(error)
         store.close()
 
 

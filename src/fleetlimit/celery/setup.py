@@ -33,7 +33,7 @@ from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.rooms import former_rooms, own_room
 from fleetlimit.celery.signals import send_events
 from fleetlimit.celery.task import install_all, limits_in_use
-from fleetlimit.errors import ConfigurationError, FleetlimitError
+from fleetlimit.errors import ConfigurationError, FleetlimitError, StoreRefused
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import AT_ONCE
@@ -67,25 +67,36 @@ def _after_finalize(sender: Any, **_: Any) -> None:
 class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no type hints
     """Prepares every kind of worker before its pool starts, and runs its releaser after.
 
-    :raises ConfigurationError: when there are limited tasks and no Redis, a setting is wrong, or a task
-        cannot be held to what it says (`check_tasks`).
+    :raises SystemExit: after one line that says why, when there are limited tasks and no Redis, a setting is
+        wrong, a task cannot be held to what it says (`check_tasks`), or Redis refuses what an operator must
+        change.
     """
 
     label = "fleetlimit"
     requires = ("celery.worker.components:Pool",)  # a thread that runs when a pool forks is trouble
 
     def create(self, worker: Any) -> _Threads | None:
+        try:
+            return self._create(worker)
+        except (ConfigurationError, StoreRefused) as error:
+            logger.critical("fleetlimit: this worker cannot start: %s", error)
+        raise SystemExit(1)
+
+    def _create(self, worker: Any) -> _Threads | None:
         app = worker.app
         limited = install_all(app)
-        check_tasks(app, worker.pool_cls)
+        if not settings_of(app).enabled:
+            logger.warning("fleetlimit: rate limits are off (fleetlimit_enabled=False)")
+        else:
+            check_tasks(app, worker.pool_cls)
         try:
             limiter = limiter_of(app)
         except ConfigurationError:
-            if limited:
+            if limited and settings_of(app).enabled:
                 raise
             return None  # nothing is limited, and there is no place where anything could be parked
         threads: list[Any] = []
-        if limited:
+        if limited and settings_of(app).enabled:
             settings = settings_of(app)
             for line in (*advice(app, settings), *task_advice(app, limited)):
                 logger.warning("fleetlimit: %s", line)
@@ -103,15 +114,17 @@ class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has n
 
 def _releasers(app: Any, ready: threading.Event, *, limited: bool) -> Iterator[Releaser]:
     """What lets go of what is parked: for the room of this worker, and for rooms in which tasks were left behind."""
-    own, parked = None, 0
+    own, parked, store = None, 0, redis_store(limiter_of(app).store)
     with contextlib.suppress(FleetlimitError):
         own = own_room(app)
         parked = own.parked_for(own.broker).parked if own else 0
-    parks = limited and settings_of(app).waiting_room and redis_store(limiter_of(app).store)
+    settings = settings_of(app)
+    parks = limited and settings.enabled and settings.waiting_room and store
     if parked:
         why = "" if parks else ", and are let go although this worker parks none"
         logger.warning("fleetlimit: %d tasks are parked in the waiting room%s", parked, why)
-    if parks or parked:
+    unknown = store and not own  # what does not answer now may have tasks here
+    if parks or parked or unknown:
         yield Releaser(app, lambda: own_room(app), ready, worker_state.revoked)
     with contextlib.suppress(FleetlimitError):
         for orphan in own.orphans() if own else ():
@@ -152,6 +165,8 @@ def _presence(store: RedisStore, worker: Any) -> Presence:
     found = Presence(store, processes, lambda: limits_in_use(worker.app))
     try:
         found.beat()
+    except StoreRefused:
+        raise  # it does not pass by itself, and tasks would wait for ever
     except FleetlimitError as error:
         logger.warning("fleetlimit: starts without Redis; limited tasks wait for it: %s", error)
     return found

@@ -326,6 +326,23 @@ class AlgorithmSuite:
         assert [store.acquire([Spend(limit)]).admitted for _ in range(2)] == [True, False]
 
     @every_algorithm
+    def test_a_period_shorter_than_the_sleep_in_place(
+        self, store: Store, clock: Clock, algorithm: str
+    ) -> None:
+        """Starts are booked several windows ahead, and none of them is forgotten."""
+        limit, starts = limit_of(algorithm, 1, 0.1), []
+        clock.now = ALIGNED
+        for n in range(30):
+            outcome = store.acquire([Spend(limit)], Ticket(f"t{n}", 1))
+            if outcome.admitted:
+                starts.append(clock.now + outcome.sleep_us)
+            clock.now += 10_000
+        starts.sort()
+        assert len(starts) >= 3
+        bound = limit.bound
+        assert all(b - a >= 100_000 for a, b in zip(starts, starts[bound:], strict=False))
+
+    @every_algorithm
     def test_small_ones_do_not_starve_a_large_one(
         self, store: Store, clock: Clock, algorithm: str
     ) -> None:

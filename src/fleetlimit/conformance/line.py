@@ -188,6 +188,30 @@ class LineSuite:
         head = Ticket("t0", seen[0], max_sleep_us=0)
         assert store.acquire([Spend(FIVE, cost=5)], head).admitted
 
+    def test_a_large_cost_that_does_not_come_is_waited_for_as_long_as_it_saves_up(
+        self, store: Store, clock: Clock
+    ) -> None:
+        """It is late after a second, and its five units would take half a second."""
+        store.acquire([Spend(FIVE, cost=5)])
+        store.acquire([Spend(FIVE, cost=5)], Ticket("dead", max_sleep_us=0))
+        clock.now += 1
+        store.acquire([Spend(FIVE)], Ticket("small", max_sleep_us=0))
+        clock.now = START + 1_999_999
+        small = Ticket("small", START + 1, max_sleep_us=0)
+        assert not store.acquire([Spend(FIVE)], small).admitted
+        clock.now += 1
+        assert store.acquire([Spend(FIVE)], small).admitted
+
+    def test_large_costs_that_do_not_come_are_gone_like_all_others(
+        self, store: Store, clock: Clock
+    ) -> None:
+        store.acquire([Spend(FIVE, cost=5)])
+        for n in range(10):
+            store.acquire([Spend(FIVE, cost=5)], Ticket(f"dead{n}", max_sleep_us=0))
+        store.acquire([Spend(FIVE)], Ticket("small", max_sleep_us=0))
+        clock.forward(2.51)  # three are more than a second late
+        assert store.acquire([Spend(FIVE)], Ticket("small", START, max_sleep_us=0)).admitted
+
     def test_who_does_not_come_is_not_waited_for(self, store: Store, clock: Clock) -> None:
         """Three promised to come and are a second late; those behind them move up."""
         store.acquire([Spend(ONE)])

@@ -131,7 +131,13 @@ class _Fleet:
         if self.scenario.denied == "place":
             # A horizon beyond the end of the run: no request asks again before its turn.
             horizon_us = 2 * PERIODS * self.limit.per_us
-            ticket = Ticket(str(request.number), request.first_seen_us, horizon_us=horizon_us)
+            # Who waits is asked again at its turn alone, as in the waiting room.
+            ticket = Ticket(
+                str(request.number),
+                request.first_seen_us,
+                horizon_us=horizon_us,
+                hop_us=horizon_us,
+            )
         outcome = store.acquire([Spend(self.limit)], ticket)
         request.first_seen_us = outcome.first_seen_us
         # Like a worker's task, it asks shortly before its turn and sleeps the rest in place.

@@ -61,10 +61,10 @@ class Spend:
     cost: int = 1
 
 
-def hop_us(wait_us: int, horizon_us: int) -> int:
+def hop_us(wait_us: int, horizon_us: int, least_us: int = HOP_US) -> int:
     """After how long a task that waits as a countdown asks again: at its turn, or before, so that the places of
     those who never come do not lengthen its wait."""
-    return min(wait_us, horizon_us, max(HOP_US, wait_us // 2))
+    return min(wait_us, horizon_us, max(least_us, wait_us // 2))
 
 
 def ticket_id(task: str, body: bytes) -> str:
@@ -86,6 +86,7 @@ class Ticket:
     :param first_seen_us: what the first denial answered; 0 for a fresh task.
     :param max_sleep_us: admit this much ahead of time; the caller sleeps it in place.
     :param horizon_us: the caller comes back after this at the latest.
+    :param hop_us: and in parts of half of its wait, but for what is shorter than this.
     :param grace_us: how late it may come before its place is free.
     :param expires_in_us: after this it will not want to run; None: never.
     :param copy: the mark of the copy that a room let go; '' if it comes from elsewhere.
@@ -110,6 +111,7 @@ class Ticket:
     message: str = ""
     park_after_us: int = 250_000
     lead_us: int = 150_000
+    hop_us: int = HOP_US
 
     @property
     def name(self) -> str:

@@ -1,14 +1,13 @@
 """redis-py clients as a limiter needs them: short timeouts, and nothing is ever sent twice.
 
 redis-py repeats a command after a lost reply by default. A spend must not be repeated, so every client
-used here is made here: from a URL, or from the settings of the client we were given.
+used here is made here: from an endpoint, or from the settings of the client we were given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import redis
 import redis.cluster
@@ -18,70 +17,81 @@ from redis.cluster import RedisCluster
 from redis.retry import Retry
 
 from fleetlimit.errors import ConfigurationError
+from fleetlimit.store.sockets import connection_class
+from fleetlimit.store.urls import Endpoint, endpoint_of
 
-__all__ = ["check_source", "make_client"]
+__all__ = ["checked_source", "make_client"]
 
 # redis-py has hints for a part of itself only.
 _Node: Any = redis.cluster.ClusterNode
 _Sentinel: Any = redis.sentinel.Sentinel
+_Blocking: Any = redis.BlockingConnectionPool
 
 _VERSION = tuple(map(int, redis.__version__.split(".")[:2]))
-#: Callers beyond this many at once wait so long for a connection to come free, seconds: that is this
-#: process's own crowd, and says nothing of Redis.
+#: Connections of one process, and seconds to wait for a free one. Too few of them is an overload of this
+#: process, not an outage of Redis.
 POOL_SIZE, CROWD_S = 64, 2.0
 #: What a cluster's client was told and its copy needs to know.
-_CREDENTIALS = ("username", "password", "credential_provider", "protocol", "connection_class")
+_CREDENTIALS = ("username", "password", "credential_provider", "protocol")
+#: Options that would send a command again.
+_RETRIES = ("retry", "retry_on_timeout", "retry_on_error")
+_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
-def check_source(source: Any, timeout: float) -> None:
-    """:raises ConfigurationError: for a URL or client that cannot be used; connects to nothing."""
-    if not isinstance(source, str):
-        if not isinstance(source, (redis.Redis, RedisCluster)):
-            raise ConfigurationError(
-                f"redis={type(source).__name__}: must be a URL or a (sync) redis-py client"
-            )
-        return
-    scheme = source.split("://", 1)[0] if "://" in source else "(none)"
+def checked_source(source: Any) -> Any:
+    """An `Endpoint`, or the redis-py client that was given; connects to nothing.
+
+    :raises ConfigurationError: for a URL or client that cannot be used.
+    """
+    if isinstance(source, (redis.Redis, RedisCluster)):
+        return source
+    endpoint = endpoint_of(source) if isinstance(source, str) else source
+    if not isinstance(endpoint, Endpoint):
+        raise ConfigurationError(
+            f"redis={type(source).__name__}: must be a URL or a (sync) redis-py client"
+        )
+    for name in _FILES:
+        path = endpoint.options.get(name)
+        if path and not os.access(path, os.R_OK):
+            raise ConfigurationError(f"{name}={path!r}: this file cannot be read")
     try:
-        if scheme == "sentinel":
-            _sentinel(source, timeout)
-        elif scheme in ("redis+cluster", "rediss+cluster"):
-            _cluster_arguments(source)
-        else:
-            pool = _pool(source, timeout)
-            pool.make_connection()  # connects to nothing yet, but reads the URL's options
+        pool = _pool(endpoint, 1.0) if not endpoint.cluster else None
+        if pool:
+            pool.make_connection()  # connects to nothing yet, but reads the options
             pool.reset()
-    except (ValueError, TypeError, redis.RedisError) as error:
-        # The URL may hold a password: name its scheme only.
-        raise ConfigurationError(f"Redis URL with scheme {scheme!r}: {error}") from error
+        return endpoint
+    except (TypeError, ValueError, redis.RedisError) as error:
+        said = str(error)  # names an option; the values are our own, or were read already
+    raise ConfigurationError(f"options for Redis: {said}")
 
 
 def make_client(source: Any, timeout: float) -> Any:
     """A client of this process's own.
 
+    :param source: what `checked_source` returned.
     :raises redis.RedisError, redis.exceptions.RedisClusterException: from a cluster, which connects to
         learn its nodes.
     """
-    if isinstance(source, str):
-        if source.startswith("sentinel://"):
-            return _sentinel(source, timeout)
-        if "+cluster://" in source:
-            return _cluster(timeout, **_cluster_arguments(source))
-        return redis.Redis(connection_pool=_pool(source, timeout))
+    if isinstance(source, Endpoint):
+        if source.service:
+            return _behind_sentinels(source, timeout)
+        if source.cluster:
+            return _cluster(source.hosts, source.tls, timeout, **source.options)
+        return _client(_pool(source, timeout))
     if isinstance(source, RedisCluster):
         known = source.nodes_manager.connection_kwargs
-        kept = {k: v for k, v in known.items() if k in _CREDENTIALS or k.startswith("ssl")}
-        nodes = [_Node(node.host, node.port) for node in source.nodes_manager.nodes_cache.values()]
-        return _cluster(timeout, startup_nodes=nodes, **kept)
+        kept = {k: v for k, v in known.items() if k in _CREDENTIALS or k.startswith("ssl_")}
+        tls = bool(known.get("ssl")) or _is_tls(known.get("connection_class"))
+        nodes = source.nodes_manager.nodes_cache.values()
+        return _cluster(tuple((node.host, node.port) for node in nodes), tls, timeout, **kept)
     pool = source.connection_pool
     if type(pool) not in (redis.ConnectionPool, redis.BlockingConnectionPool):
         return source  # Sentinel and the like: its pool knows how to find the master
     settings = {**pool.connection_kwargs, **_ours(timeout)}
     for name in ("socket_timeout", "socket_connect_timeout"):
         settings[name] = pool.connection_kwargs.get(name) or settings[name]
-    settings["connection_class"] = pool.connection_class
-    blocking: Any = redis.BlockingConnectionPool
-    return redis.Redis(connection_pool=blocking(timeout=CROWD_S, **settings))
+    settings["connection_class"] = _bounded(pool.connection_class)
+    return _client(_Blocking(timeout=CROWD_S, **settings))
 
 
 def _ours(timeout: float) -> dict[str, Any]:
@@ -89,66 +99,70 @@ def _ours(timeout: float) -> dict[str, Any]:
         "socket_timeout": timeout,
         "socket_connect_timeout": timeout,
         "retry": Retry(NoBackoff(), 0),
-        "retry_on_timeout": False,
         "max_connections": POOL_SIZE,
     }
 
 
-def _pool(url: str, timeout: float) -> Any:
-    return redis.BlockingConnectionPool.from_url(url, timeout=CROWD_S, **_ours(timeout))
+def _settings(options: Any, timeout: float) -> dict[str, Any]:
+    given = {name: value for name, value in options.items() if name not in _RETRIES}
+    return {**_ours(timeout), **given}
 
 
-def _sentinel(url: str, timeout: float) -> redis.Redis:
-    """`sentinel://[user:password@]host:port[,host:port...]/service[/db][?option=value]`; options:
-    `ssl=true`, `sentinel_username`, `sentinel_password`."""
-    parts = urlsplit(url)
-    service, _, db = parts.path.strip("/").partition("/")
-    if not service:
-        raise ValueError("names no service: sentinel://host:26379/mymaster")
-    options = dict(parse_qsl(parts.query))
-    secure = {"ssl": True} if options.pop("ssl", "").lower() in ("1", "true", "yes") else {}
-    theirs = {k[9:]: options.pop(k) for k in list(options) if k.startswith("sentinel_")}
-    if options:
-        raise ValueError(f"unknown options: {', '.join(options)}")
-    ours = {**_ours(timeout), **secure}
-    sentinel = _Sentinel(_hosts(parts.netloc, 26379), sentinel_kwargs={**ours, **theirs}, **ours)
-    found: redis.Redis = sentinel.master_for(
-        service, db=int(db or 0), **_credentials(parts.username, parts.password)
+def _pool(endpoint: Endpoint, timeout: float) -> Any:
+    settings = {"timeout": CROWD_S, **_settings(endpoint.options, timeout)}
+    if endpoint.path:
+        settings["path"] = endpoint.path
+    else:
+        settings["host"], settings["port"] = endpoint.hosts[0]
+    kind = connection_class(path=bool(endpoint.path), tls=endpoint.tls)
+    return _Blocking(connection_class=kind, **settings)
+
+
+def _client(pool: Any) -> Any:
+    provider = pool.connection_kwargs.get("credential_provider")
+    return redis.Redis(
+        connection_pool=pool, **({"credential_provider": provider} if provider else {})
     )
-    return found
 
 
-def _cluster_arguments(url: str) -> dict[str, Any]:
-    """`redis+cluster://[user:password@]host:port[,host:port...]`; `rediss+cluster` with TLS."""
-    parts = urlsplit(url)
-    if parts.path.strip("/") or parts.query:
-        raise ValueError("a cluster has no database, and the URL takes no options")
-    secure = {"ssl": True} if parts.scheme.startswith("rediss") else {}
-    nodes = [_Node(host, port) for host, port in _hosts(parts.netloc, 6379)]
-    return {
-        "startup_nodes": nodes,
-        **secure,
-        **_credentials(parts.username, parts.password),
-    }
+def _behind_sentinels(endpoint: Endpoint, timeout: float) -> Any:
+    sentinel = _Sentinel([], **_settings(endpoint.options, timeout))
+    sentinel.sentinels = [
+        _client(
+            _pool(
+                Endpoint((host,), tls=endpoint.sentinel_tls, options=endpoint.sentinel_options),
+                timeout,
+            )
+        )
+        for host in endpoint.hosts
+    ]
+    kind = connection_class(tls=endpoint.tls, managed=True)
+    return sentinel.master_for(endpoint.service, connection_class=kind)
 
 
-def _cluster(timeout: float, **arguments: Any) -> Any:
-    ours = _ours(timeout)
+def _cluster(
+    hosts: tuple[tuple[str, int], ...], tls: bool, timeout: float, **arguments: Any
+) -> Any:
+    settings = _settings(arguments, timeout)
     if _VERSION < (6, 0):
-        ours["cluster_error_retry_attempts"] = 0
-    return RedisCluster(**{**ours, **arguments})
+        settings["cluster_error_retry_attempts"] = 0
+    # Only a cluster's client that was made from a URL takes connections of a class of ours.
+    (host, port), *others = hosts
+    shown = f"[{host}]" if ":" in host else host
+    return RedisCluster(
+        url=f"redis://{shown}:{port}",
+        startup_nodes=[_Node(*other) for other in others],
+        connection_class=connection_class(tls=tls),
+        **settings,
+    )
 
 
-def _hosts(netloc: str, port: int) -> Sequence[tuple[str, int]]:
-    found = []
-    for one in netloc.rpartition("@")[2].split(","):
-        parts = urlsplit(f"//{one}")
-        if not parts.hostname:
-            raise ValueError("names no host")
-        found.append((parts.hostname, parts.port or port))
-    return found
+def _is_tls(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, redis.SSLConnection)
 
 
-def _credentials(username: str | None, password: str | None) -> dict[str, str]:
-    given = {"username": username, "password": password}
-    return {name: unquote(value) for name, value in given.items() if value}
+def _bounded(kind: Any) -> Any:
+    """redis-py's own classes, with the time of their look-ups bounded; a user's stays."""
+    if kind in (redis.Connection, redis.SSLConnection):
+        return connection_class(tls=_is_tls(kind))
+    return kind

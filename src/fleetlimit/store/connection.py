@@ -9,7 +9,8 @@ from typing import Any
 
 import redis
 
-from fleetlimit.store.clients import check_source, make_client
+from fleetlimit.store.clients import checked_source, make_client
+from fleetlimit.store.urls import Endpoint
 
 __all__ = ["Connection"]
 
@@ -22,15 +23,16 @@ class Connection:
     """A lazily made client for each process.
 
     :param source: a URL (`redis://`, `rediss://`, `unix://`, `sentinel://host:port,.../service`,
-        `redis+cluster://host:port,...`, `rediss+cluster://`), or a redis-py client.
+        `redis+cluster://host:port,...`, `rediss+cluster://`), an `Endpoint`, or a redis-py client.
     :param timeout: for connecting and for each command, seconds.
     :raises ConfigurationError: for a URL or client that cannot be used.
     """
 
     def __init__(self, source: Any, *, timeout: float = TIMEOUT_S) -> None:
-        check_source(source, timeout)  # a wrong URL shows itself here, not at the first call
-        self._source = source
-        self._timeout = timeout
+        self._source = checked_source(
+            source
+        )  # a wrong URL shows itself here, not at the first call
+        self.timeout = timeout
         self._lock = threading.Lock()
         self._pid: int | None = None
         self._client: Any = None
@@ -38,7 +40,11 @@ class Connection:
     @property
     def is_cluster(self) -> bool:
         source = self._source
-        return isinstance(source, redis.RedisCluster) or "+cluster://" in str(source)[:20]
+        return (
+            source.cluster
+            if isinstance(source, Endpoint)
+            else isinstance(source, redis.RedisCluster)
+        )
 
     @property
     def client(self) -> Any:
@@ -47,7 +53,7 @@ class Connection:
         if self._pid != os.getpid():
             with self._lock:
                 if self._pid != os.getpid():
-                    self._client = make_client(self._source, self._timeout)
+                    self._client = make_client(self._source, self.timeout)
                     self._pid = os.getpid()
         return self._client
 
@@ -60,7 +66,7 @@ class Connection:
         connection: Any = pool.get_connection(*_COMMAND)
         try:
             connection.send_command(*command)
-            return connection.read_response()
+            return self._reply(connection)
         except redis.exceptions.ReadOnlyError:
             # Another one is master now: the next connection may reach it.
             pool.disconnect()
@@ -83,7 +89,7 @@ class Connection:
         connection: Any = pool.get_connection(*_COMMAND)
         try:
             connection.send_packed_command(connection.pack_commands(commands))
-            return [_reply(connection) for _ in commands]
+            return [self._one_of_many(connection) for _ in commands]
         except BaseException:
             connection.disconnect()
             raise
@@ -96,15 +102,24 @@ class Connection:
         except redis.ResponseError as error:
             return error
 
+    def _one_of_many(self, connection: Any) -> Any:
+        try:
+            return self._reply(connection)
+        except redis.ResponseError as error:
+            return error
+
+    def _reply(self, connection: Any) -> Any:
+        """The reply, waited for once more after a first timeout. It is mostly late because Redis or the
+        host was busy, and this way it is known what became of the command. Nothing is sent again."""
+        if not 0 < (connection.socket_timeout or 0) <= self.timeout:
+            return connection.read_response()  # a client with a patience of its own
+        try:
+            return connection.read_response(disconnect_on_error=False)
+        except redis.TimeoutError:
+            return connection.read_response()
+
     def close(self) -> None:
         with self._lock:
             if self._pid == os.getpid() and self._client is not self._source:
                 self._client.close()
             self._client, self._pid = None, None
-
-
-def _reply(connection: Any) -> Any:
-    try:
-        return connection.read_response()
-    except redis.ResponseError as error:
-        return error

@@ -1,7 +1,9 @@
 """A store under a policy for the time when it gives no answer.
 
-One failed call opens a breaker: from then on decisions are made here, without asking, and a thread
-probes until the store answers again. All processes then go back at the same instant, which the first
+Before the store counts as away it is looked at twice. A reply that is late is waited for once more, and
+where a connection broke, the store is asked something that only reads: if it answers, the caller is denied
+for a moment. Else a breaker opens: from then on decisions are made here,
+without asking, and a thread probes until the store answers again. All processes then go back at the same instant, which the first
 one to notice sets on the store's own clock: else some would take the whole limit from Redis while
 others still took their share of it.
 
@@ -13,12 +15,14 @@ Policies (`RateLimit.on_outage`, or the default):
 - `"wait"`: denied, for 5 to 15 s.
 - `"open"`: admitted.
 - `"raise"`: `StoreUnavailable`.
+
+A refusal that stays (`StoreRefused`: credentials, permissions, certificates) follows the same policy, and is
+logged as an error with its text.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import random
 import threading
 import time
@@ -27,7 +31,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fleetlimit.errors import StoreUnavailable
+from redis.exceptions import ResponseError
+
+from fleetlimit.errors import StoreRefused, StoreUnavailable
+from fleetlimit.forks import after_fork
 from fleetlimit.gcra import Look, Rule, State, clamped, look, spend, to_us
 from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Verdict
 from fleetlimit.store.redis import RedisStore
@@ -48,6 +55,14 @@ _KEYS = 100_000
 _PROBE_S, _PROBE_LATER_S = (0.2, 0.4), (0.5, 1.0)
 #: A share is a little less than its part, for the unit that Redis may admit at the instant of return.
 _SHARE = 1.02
+#: Without one answered call for so long the store is away, whatever it says to reads, seconds.
+_DOUBT_S = 2.0
+#: So many timeouts of silence are enough to know (a little below two, for a clock that rounds).
+_WAITED = 1.9
+#: A refusal that comes and goes is said again only after so long, seconds.
+_SAY_AGAIN_S = 600.0
+#: How much later than a sleep in place a caller comes back that is denied for a moment, seconds.
+_MOMENT_S = (0.25, 0.75)
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,8 @@ class Health:
     #: Decisions made without it, by verdict.
     admitted_alone: int
     denied_alone: int
+    #: What the store refuses, in its own words, where it is away for that; it does not pass by itself.
+    refusal: str | None = None
 
 
 class Guard:
@@ -84,7 +101,7 @@ class Guard:
         self.inner, self.policy = inner, policy
         self._processes, self._on_change = processes, on_change
         self._reset()
-        os.register_at_fork(after_in_child=_resetter(self))
+        after_fork(_resetter(self))
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
@@ -94,27 +111,53 @@ class Guard:
         self._back_us = 0  # when the store is asked again, once that is known
         self._life = object()  # a probe's thread ends with the life it began in
         self._sweep_at = 1024
+        self._doubt_since: float | None = None  # the first failed call since one was answered
+        self._refusal: str | None = None
+        self._said_refusal, self._said_at = "", 0.0
+        self._level = logging.WARNING  # how loud the present outage was said
 
     @property
     def health(self) -> Health:
         since = self._away_since
-        return Health(since is not None, since, self._outages, self._admitted, self._denied)
+        numbers = self._outages, self._admitted, self._denied
+        return Health(since is not None, since, *numbers, refusal=self._refusal)
 
     # --- the verbs --------------------------------------------------------------------------------
 
     def acquire(self, spends: Sequence[Spend], ticket: Ticket | None = None) -> Outcome:
-        if self._away_since is None:
-            try:
-                return self.inner.acquire(spends, ticket)
-            except StoreUnavailable as error:
-                cause = error
-            if not cause.crowded:
-                self._lost(cause, spends)
-                if ticket and ticket.message and self._policies(spends) <= {"share", "wait"}:
-                    return self._insist(spends, ticket)
+        if self._away_since is not None:
+            return self._alone(spends, ticket, self._still_away())
+        began = time.monotonic()
+        try:
+            outcome = self.inner.acquire(spends, ticket)
+        except StoreUnavailable as error:
+            cause = error
         else:
-            cause = _still_away()
-        return self._alone(spends, ticket, cause)
+            self._doubt_since = None
+            return outcome
+        if away := self._is_away(cause, spends, time.monotonic() - began):
+            self._lost(cause, spends)
+        sent = ticket and ticket.message and not cause.crowded
+        if ticket and sent and self._policies(spends) <= {"share", "wait"}:
+            return self._insist(spends, ticket)
+        if away:
+            return self._alone(spends, ticket, cause)
+        self._denied += 1
+        return self._moment(spends, ticket, cause)
+
+    def _is_away(self, cause: StoreUnavailable, spends: Sequence[Spend], took: float) -> bool:
+        """Whether a failed call means that the store is away. It is not where this process had no free
+        connection, nor where the store answers a read right after: then the call met a connection that
+        was cut. A call that `took` two timeouts (seconds) has waited long enough."""
+        if cause.crowded:
+            return False
+        if isinstance(cause, StoreRefused) or isinstance(cause.__cause__, ResponseError):
+            return True  # it has answered, and does not decide
+        now = time.monotonic()
+        since = self._doubt_since = self._doubt_since or now
+        if now - since > _DOUBT_S or took >= _WAITED * self.inner.connection.timeout:
+            return True
+        return not self.inner.answers(spends[0])
 
     def _insist(self, spends: Sequence[Spend], ticket: Ticket) -> Outcome:
         """A message went along and the reply was lost: it may lie parked. Ask again, shortly, before a
@@ -128,15 +171,16 @@ class Guard:
         return _wait()  # not "share": a copy that goes back into the queue meets the parked one
 
     def peek(self, spends: Sequence[Spend]) -> Outcome:
-        if self._away_since is None:
-            try:
-                return self.inner.peek(spends)
-            except StoreUnavailable as error:
-                cause = error
-            if not cause.crowded:
-                self._lost(cause, spends)
-        else:
-            cause = _still_away()
+        if self._away_since is not None:
+            return self._decided(spends, None, self._still_away(), look_only=True)
+        began = time.monotonic()
+        try:
+            return self.inner.peek(spends)
+        except StoreUnavailable as error:
+            cause = error
+        if not self._is_away(cause, spends, time.monotonic() - began):
+            return self._moment(spends, None, cause)
+        self._lost(cause, spends)
         return self._decided(spends, None, cause, look_only=True)
 
     def give_back(self, spend: Spend, reading: Reading) -> bool:
@@ -162,14 +206,20 @@ class Guard:
 
     def close(self) -> None:
         with self._lock:
-            self._away_since, self._life = None, object()
+            self._away_since = self._refusal = None
+            self._life = object()
         self.inner.close()
 
     def _asked(self, call: Callable[[], T]) -> T:
         """Not worth a timeout while the store is known to be away."""
         if self._away_since is not None:
-            raise _still_away()
+            raise self._still_away()
         return call()
+
+    def _still_away(self) -> StoreUnavailable:
+        if self._refusal:
+            return StoreRefused(self._refusal)
+        return StoreUnavailable("no answer from Redis a moment ago")
 
     # --- the breaker ------------------------------------------------------------------------------
 
@@ -182,8 +232,10 @@ class Guard:
             self._back_us = 0
             self._states.clear()
             args = (spends[0], self._life)
-        name = spends[0].limit.name
-        logger.warning("rate limit %s: %s; %s until it is back", name, error, self._said(spends))
+            self._refusal = str(error) if isinstance(error, StoreRefused) else None
+            self._level = self._loudness()
+        words = spends[0].limit.name, error, self._said(spends)
+        logger.log(self._level, "rate limit %s: %s; %s until it is back", *words)
         threading.Thread(
             target=self._probe, args=args, name="fleetlimit-probe", daemon=True
         ).start()
@@ -198,6 +250,23 @@ class Guard:
             policy
         ]
 
+    def _loudness(self) -> int:
+        """How loud the present state is said: a refusal as an error, once as long as it is the same one."""
+        if not self._refusal:
+            return logging.WARNING
+        now = time.monotonic()
+        known = self._refusal == self._said_refusal and now - self._said_at < _SAY_AGAIN_S
+        if not known:
+            self._said_refusal, self._said_at = self._refusal, now
+        return logging.DEBUG if known else logging.ERROR
+
+    def _note_refusal(self, refusal: str | None) -> None:
+        """What the store refuses may change while it is away."""
+        if refusal != self._refusal:
+            self._refusal = refusal
+            if refusal:
+                logger.log(self._loudness(), "rate limits: %s", refusal)
+
     def _probe(self, spend: Spend, life: object) -> None:
         began = time.monotonic()
         while True:
@@ -209,6 +278,7 @@ class Guard:
                 wait = self.inner.rejoin(spend)
             except Exception as error:  # whatever it is: then it is not back
                 logger.debug("rate limits: %r", error)
+                self._note_refusal(str(error) if isinstance(error, StoreRefused) else None)
                 continue
             self._back_us = time.monotonic_ns() // 1000 + round(wait * 1e6)
             time.sleep(wait)
@@ -216,8 +286,12 @@ class Guard:
         with self._lock:
             if self._life is not life:
                 return
-            self._away_since = None
-        logger.warning("rate limits: Redis is back after %.1f s", time.monotonic() - began)
+            self._away_since = self._doubt_since = self._refusal = None
+        logger.log(
+            min(self._level, logging.WARNING),
+            "rate limits: Redis is back after %.1f s",
+            time.monotonic() - began,
+        )
         self._on_change(False, None)
 
     # --- the policies -----------------------------------------------------------------------------
@@ -254,6 +328,17 @@ class Guard:
             return _wait()
         max_sleep_us = _SLEEPS * ticket.max_sleep_us if ticket else 0
         return self._share(spends, max_sleep_us, look_only=look_only)
+
+    def _moment(
+        self, spends: Sequence[Spend], ticket: Ticket | None, cause: StoreUnavailable
+    ) -> Outcome:
+        """Denied for a moment, for the store is there: it hands out the whole limit, and a share would
+        come on top."""
+        if "raise" in self._policies(spends):
+            raise cause
+        wait = round(random.uniform(*_MOMENT_S) * 1e6) + (ticket.max_sleep_us if ticket else 0)
+        now = time.monotonic_ns() // 1000
+        return Outcome(Verdict.DENIED, wait, 0, 0, now, alone=True)
 
     def _share(
         self, spends: Sequence[Spend], max_sleep_us: int, *, look_only: bool = False
@@ -308,10 +393,6 @@ def _resetter(guard: Guard) -> Callable[[], None]:
             one._reset()
 
     return reset
-
-
-def _still_away() -> StoreUnavailable:
-    return StoreUnavailable("no answer from Redis a moment ago")
 
 
 def _wait() -> Outcome:

@@ -2,95 +2,150 @@
 
 `fleetlimit:{name}` or `fleetlimit:{name:key}` is a line's state, and the same with a suffix what belongs to the line
 (see `lua/line.lua`); `fleetlimit:{name}:override` what is in force beside a limit's own numbers. The braces keep one
-line in one slot of a Redis Cluster and spread the lines over its nodes.
+line in one slot of a Redis Cluster and spread the lines over its nodes. A store's prefix stands before all of them, so
+that two environments can share one database.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = [
-    "BACK",
-    "BROKERS",
-    "LIMITS",
-    "PROCESSES",
-    "STORE",
-    "encoded_keys",
-    "line_keys",
-    "name_and_key",
-    "override_key",
-    "revoked_key",
-    "room_keys",
-    "rooms_key",
-    "state_key",
-    "text",
-]
+from fleetlimit.errors import ConfigurationError
 
-#: The brokers that have (or had) parked tasks, and until when each is served; each has an index of its rooms.
-BROKERS = "fleetlimit:brokers"
-#: Which workers share the limits, and how many processes each has; and the sum. No limit has such a name.
-PROCESSES = ("fleetlimit:{:processes}", "fleetlimit:{:processes}:sum")
-#: The id of this database.
-STORE = "fleetlimit:store"
-#: The limits that workers and programs have announced.
-LIMITS = "fleetlimit:limits"
-#: When all processes ask again after an outage, microseconds.
-BACK = "fleetlimit:back"
+__all__ = ["Keys", "is_broker", "is_state", "name_and_key", "raw", "text"]
+
+_STATE = "fleetlimit:{"
+#: What belongs to a line, as `lua/line.lua` takes it.
+_LINE = ("", ":line", ":tickets", ":lanes", ":due", ":room", ":started")
+_BAD = ":bad"
+_LONGEST_PREFIX = 200
 
 
 def text(value: str | bytes) -> str:
-    """A reply as text, whether or not the client decodes."""
-    return value.decode() if isinstance(value, bytes) else value
+    """A reply as text, whether or not the client decodes. Bytes that are no UTF-8 are kept (`raw` gives them back)."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
-def state_key(name: str, key: str = "") -> str:
-    """The key of a line's state; its other keys begin with it."""
-    return f"fleetlimit:{{{name}:{key}}}" if key else f"fleetlimit:{{{name}}}"
+def raw(value: str) -> bytes:
+    """The bytes of a text that came from `text`."""
+    return value.encode("utf-8", "surrogateescape")
 
 
-def override_key(name: str) -> str:
-    return f"fleetlimit:{{{name}}}:override"
+def is_state(line: str) -> bool:
+    """Whether this can be the key of a line's state: what else lies in an index of rooms is foreign."""
+    return re.fullmatch(r"[ -~]*fleetlimit:\{[^{}]+\}", line) is not None
 
 
-def rooms_key(broker: str) -> str:
-    """The index of rooms of a broker: which lines have parked tasks, and when to visit them."""
-    return f"fleetlimit:rooms:{broker}"
-
-
-def revoked_key(broker: str) -> str:
-    """Ids of tasks revoked while something was parked for a broker, and when."""
-    return f"fleetlimit:revoked:{broker}"
+def is_broker(name: str) -> bool:
+    """Whether this can be the name of a broker; '' is one that has none."""
+    return re.fullmatch(r"[A-Za-z0-9_.\-]{0,64}", name) is not None
 
 
 def name_and_key(state: str) -> tuple[str, str]:
-    """The limit's name and the key in a state key."""
-    name, _, key = state[len("fleetlimit:{") : -1].partition(":")
+    """The limit's name and the key in a state key, whatever its prefix."""
+    name, _, key = state.rpartition(_STATE)[2][:-1].partition(":")
     return name, key
 
 
-#: What belongs to a line, as `lua/line.lua` takes it.
-_LINE = ("", ":line", ":tickets", ":lanes", ":due", ":room", ":started")
+@dataclass(frozen=True)
+class Keys:
+    """Every key name that a store uses; all of them begin with `prefix`. A prefix with braces of its own
+    (`{shop}:`) puts all lines into one slot of a Redis Cluster.
+
+    :raises ConfigurationError: for a prefix that is not text, or would scatter a line over a Cluster.
+    """
+
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        prefix = self.prefix
+        if not isinstance(prefix, str) or len(prefix) > _LONGEST_PREFIX or not _printable(prefix):
+            raise ConfigurationError(
+                f"key_prefix={prefix!r:.80}: must be printable text without spaces, "
+                f"{_LONGEST_PREFIX} characters at most"
+            )
+        if prefix.partition("{")[2].startswith("}"):
+            raise ConfigurationError(
+                f"key_prefix={prefix!r}: must not begin its braces with {{}}: a Redis Cluster would then "
+                "spread the keys of one line over several nodes"
+            )
+
+    @property
+    def brokers(self) -> str:
+        """The brokers that have (or had) parked tasks, and until when each is served; each has an index of its
+        rooms."""
+        return f"{self.prefix}fleetlimit:brokers"
+
+    @property
+    def processes(self) -> tuple[str, str]:
+        """Which workers share the limits, and how many processes each has; and the sum. No limit has such a
+        name."""
+        return f"{self.prefix}{_STATE}:processes}}", f"{self.prefix}{_STATE}:processes}}:sum"
+
+    @property
+    def quarantine(self) -> str:
+        """The lines with messages in quarantine, and when the last one came there."""
+        return f"{self.prefix}fleetlimit:quarantine"
+
+    @property
+    def limits(self) -> str:
+        """The limits that workers and programs have announced."""
+        return f"{self.prefix}fleetlimit:limits"
+
+    @property
+    def store(self) -> str:
+        """The id of this database, under this prefix."""
+        return f"{self.prefix}fleetlimit:store"
+
+    @property
+    def back(self) -> str:
+        """When all processes ask again after an outage, microseconds."""
+        return f"{self.prefix}fleetlimit:back"
+
+    def rooms(self, broker: str) -> str:
+        """The index of rooms of a broker: which lines have parked tasks, and when to visit them."""
+        return f"{self.prefix}fleetlimit:rooms:{broker}"
+
+    def revoked(self, broker: str) -> str:
+        """Ids of tasks revoked while something was parked for a broker, and when."""
+        return f"{self.prefix}fleetlimit:revoked:{broker}"
+
+    def state(self, name: str, key: str = "") -> str:
+        """The key of a line's state; its other keys begin with it."""
+        return f"{self.prefix}{_STATE}{name}:{key}}}" if key else f"{self.prefix}{_STATE}{name}}}"
+
+    def override(self, name: str) -> str:
+        """What is in force for a limit beside its own numbers."""
+        return f"{self.prefix}{_STATE}{name}}}:override"
+
+    def line(self, state: str, cluster: bool) -> tuple[str, ...]:
+        """All keys of a line, in the order the scripts take them. On a Cluster the override is given as
+        an argument (`given_override`), and its place is taken by a key of the line's own slot."""
+        return _line(self.prefix, state, cluster, _LINE)
+
+    def room(self, state: str, cluster: bool) -> tuple[str, ...]:
+        """The same for scripts that let tasks go: those of the line, the quarantine, the override."""
+        return _line(self.prefix, state, cluster, (*_LINE, _BAD))
+
+    def encoded(self, name: str, key: str, cluster: bool) -> tuple[bytes, ...]:
+        """All keys of a line, as they are sent."""
+        return _encoded(self.prefix, name, key, cluster)
 
 
 @lru_cache(maxsize=4096)
-def line_keys(state: str, cluster: bool) -> tuple[str, ...]:
-    """All keys of a line, in the order the scripts take them. On a Cluster the override is given as
-    an argument (`given_override`), and its place is taken by a key of the line's own slot."""
-    own = (state + suffix for suffix in _LINE)
-    return (*own, _override_beside(state, cluster))
+def _line(prefix: str, state: str, cluster: bool, suffixes: tuple[str, ...]) -> tuple[str, ...]:
+    own = (state + suffix for suffix in suffixes)
+    override = f"{state}:override" if cluster else Keys(prefix).override(name_and_key(state)[0])
+    return (*own, override)
 
 
 @lru_cache(maxsize=4096)
-def room_keys(state: str, cluster: bool) -> tuple[str, ...]:
-    """The same for scripts that let tasks go: those of the line, the quarantine, the override."""
-    own = (state + suffix for suffix in (*_LINE, ":bad"))
-    return (*own, _override_beside(state, cluster))
+def _encoded(prefix: str, name: str, key: str, cluster: bool) -> tuple[bytes, ...]:
+    keys = Keys(prefix)
+    return tuple(one.encode() for one in keys.line(keys.state(name, key), cluster))
 
 
-def _override_beside(state: str, cluster: bool) -> str:
-    return state + ":override" if cluster else override_key(name_and_key(state)[0])
-
-
-@lru_cache(maxsize=4096)
-def encoded_keys(name: str, key: str, cluster: bool) -> tuple[bytes, ...]:
-    return tuple(one.encode() for one in line_keys(state_key(name, key), cluster))
+def _printable(prefix: str) -> bool:
+    return prefix.isprintable() and " " not in prefix

@@ -80,15 +80,19 @@ class _Line:
             self.units -= self.costs.pop(id)
             del self.deadlines[id]
 
-    def hear(self, now: int) -> None:
-        """Somebody who waits has come: they are there. Kept to the tenth of a second, as the scripts do."""
+    def hear(self, now: int, place: int) -> None:
+        """Somebody who waits has come. One of those who were gone brings them all back; one that joined later
+        says nothing of them. Kept to the tenth of a second, as the scripts do."""
         known = self.heard_at
-        if known is None or self.gone or not known <= now < known + HEARD_US:
-            self.heard_at, self.gone = now, 0
+        if not self.gone and known is not None and known <= now < known + HEARD_US:
+            return
+        self.heard_at = now
+        if place < self.gone:
+            self.gone = 0
 
     def overdue(self, now: int, grace: int, *, write: bool) -> list[tuple[int, str]]:
         """Those who are late: when each was promised its turn, and its ticket. The dead leave (where it may
-        write). For one that costs more than most, its cells are kept until its ticket runs out."""
+        write)."""
         by = now + max(grace - LATE_US, 0)
         found = sorted((at, id) for id, at in self.deadlines.items() if at <= by)[:PURGE]
         if write:
@@ -96,11 +100,13 @@ class _Line:
                 if at <= now:
                     self.leave(id)
             found = [one for one in found if one[0] > now]
-        return [
-            (at - grace, id)
-            for at, id in found
-            if at <= now or self.costs[id] * len(self.order) <= self.units
-        ]
+        return [(at - grace, id) for at, id in found]
+
+    def saves(self, rule: Algorithm, promise: int, id: str, now: int) -> bool:
+        """Whether the cells of this late one are kept: it costs more than most, and they are kept for as long as it
+        would take to save them up again."""
+        dear = self.deadlines[id] > now and self.costs[id] * len(self.order) > self.units
+        return dear and now - promise < LATE_US + rule.pace_us(self.costs[id])
 
     def gone_at(self, late: list[tuple[int, str]], now: int) -> int:
         """`gone`, by what is known now: several are late, or one is very late, and nobody was heard since."""
@@ -275,7 +281,8 @@ class MemoryStore:
                 line.gone = gone
             seen = line.seen.get(id, seen)
             held = id if id in line.seen else None
-            rank, before, most = _ahead(line, {id for _, id in late}, gone, seen, held)
+            passed = {id for at, id in late if not line.saves(rule, at, id, now)}
+            rank, before, most = _ahead(line, passed, gone, seen, held)
         found = line.counted(rule)
         state = rule.clamped(found, now)
         if write and (line.state is not found or rule.beyond(found, now)):
@@ -323,9 +330,9 @@ class MemoryStore:
             line.keep(one.rule, one.rule.spend(one.former, now, one.spend.cost, sleep))
             line.full_at = now + one.rule.reset_us(line.state, now)
         if ticket and one.seen and line.order:
-            line.hear(now)
+            line.hear(now, one.seen)
         if ticket and places:  # in the line that binds
-            deadline = now + hop_us(wait, ticket.horizon_us) + ticket.grace_us
+            deadline = now + hop_us(wait, ticket.horizon_us, ticket.hop_us) + ticket.grace_us
             line.join(ticket.name, one.seen or now, deadline, one.spend.cost, now)
         elif ticket:
             line.leave(ticket.name)

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from fleetlimit.algorithms.choose import ALGORITHMS
 from fleetlimit.errors import UnknownLimitError
 from fleetlimit.store.base import Spend
-from fleetlimit.store.keyspace import LIMITS, text
+from fleetlimit.store.keyspace import text
 from fleetlimit.store.redis import RedisStore, translated
 
 __all__ = ["Noted", "algorithm_in_use", "announce", "check_known", "known_names"]
@@ -25,21 +25,21 @@ _LASTS_US = 7 * 86_400 * 1_000_000
 _AGAIN_S, _RETRY_S = 86_400.0, 60.0
 #: Names that one process remembers at most.
 _MOST = 10_000
-_NAME_IN_KEY = re.compile(r"fleetlimit:\{([^:}]+)")
+_NAME_IN_KEY = re.compile(r"[^:}]+")
 
 
 def announce(store: RedisStore, algorithms: Mapping[str, str]) -> None:
     """These limits, each with its algorithm, are in use."""
     if algorithms:
         members = [f"{name}:{algorithm}" for name, algorithm in algorithms.items()]
-        store.run("announce", [LIMITS], [store.now(), _LASTS_US, *members])
+        store.run("announce", [store.keys.limits], [store.now(), _LASTS_US, *members])
 
 
 def algorithm_in_use(store: RedisStore, name: str) -> str | None:
     """How a limit counts, by the last announcement of it; None for one that was not announced."""
     members = [f"{name}:{algorithm}" for algorithm in ALGORITHMS]
-    with translated([LIMITS]):
-        times = store.connection.client.zmscore(LIMITS, members)
+    with translated([store.keys.limits]):
+        times = store.connection.client.zmscore(store.keys.limits, members)
     found = [(at, one) for at, one in zip(times, ALGORITHMS, strict=True) if at is not None]
     return max(found)[1] if found else None
 
@@ -47,12 +47,18 @@ def algorithm_in_use(store: RedisStore, name: str) -> str | None:
 def known_names(store: RedisStore) -> set[str]:
     """Limits that were announced, or of which anything is stored. It goes through all keys of the database."""
     client = store.connection.client
-    with translated([LIMITS]):
-        names = {text(member).split(":")[0] for member in client.zrange(LIMITS, 0, -1)}
-        for key in client.scan_iter(match="fleetlimit:{*", count=1000):
-            if found := _NAME_IN_KEY.match(text(key)):
-                names.add(found[1])
+    with translated([store.keys.limits]):
+        names = {text(member).split(":")[0] for member in client.zrange(store.keys.limits, 0, -1)}
+        states = store.keys.state("")[:-1]  # as the keys of all lines begin
+        for key in client.scan_iter(match=_literally(states) + "*", count=1000):
+            if found := _NAME_IN_KEY.match(text(key)[len(states) :]):
+                names.add(found[0])
     return names
+
+
+def _literally(text: str) -> str:
+    """As a pattern of Redis."""
+    return re.sub(r"([*?\[\]\\])", r"\\\1", text)
 
 
 def check_known(store: RedisStore, name: str) -> None:

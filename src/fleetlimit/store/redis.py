@@ -11,8 +11,6 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeAlias
 
-from redis.exceptions import RedisClusterException, RedisError, ResponseError
-
 from fleetlimit.algorithms.base import Algorithm
 from fleetlimit.algorithms.choose import from_wire
 from fleetlimit.errors import StateError, StoreUnavailable
@@ -20,18 +18,8 @@ from fleetlimit.gcra import Rule, State, clamped
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Verdict, read
 from fleetlimit.store.connection import Connection
-from fleetlimit.store.keyspace import (
-    BACK,
-    BROKERS,
-    PROCESSES,
-    STORE,
-    encoded_keys,
-    line_keys,
-    override_key,
-    rooms_key,
-    state_key,
-    text,
-)
+from fleetlimit.store.failures import CLIENT_ERRORS, cause_of, failure_of
+from fleetlimit.store.keyspace import Keys, is_broker, raw, text
 from fleetlimit.store.scripts import script
 
 __all__ = ["LEASE_US", "RedisStore", "translated"]
@@ -43,9 +31,6 @@ Arg: TypeAlias = "str | int | bytes"
 REJOIN_US = 1_300_000
 #: A claim on a parked message is void after this, unless it was confirmed.
 LEASE_US = 5_000_000
-
-#: What the clients raise: that of a cluster without a node to ask is no `RedisError`.
-_ERRORS = (RedisError, RedisClusterException)
 
 _ALL, _PER_LIMIT = 5, 5  # parts of a reply for all limits, and for each
 _WAITING = _ALL + 2  # of the first limit
@@ -59,9 +44,13 @@ class RedisStore:
     :param source: a URL, a redis-py client, or a ready `Connection`.
     :param clock: microseconds to use in place of the server's `TIME`: a test's, or this host's where
         scripts may not ask.
+    :param key_prefix: stands before the name of every key.
     """
 
-    def __init__(self, source: Any, *, clock: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, source: Any, *, clock: Callable[[], int] | None = None, key_prefix: str = ""
+    ) -> None:
+        self.keys = Keys(key_prefix)
         self.connection = source if isinstance(source, Connection) else Connection(source)
         self._clock = clock
         #: Lines in which others waited when last asked: the cheap script would say "not my case".
@@ -87,7 +76,7 @@ class RedisStore:
         rule = reading.rule
         states = rule.write_state(reading.spent), rule.write_state(reading.former)
         args = [self.now(), rule.wire, spend.cost, *states]
-        state = state_key(spend.limit.name, spend.key)
+        state = self.keys.state(spend.limit.name, spend.key)
         return bool(self.run("give_back", [state], args))
 
     def delay(self, spends: Sequence[Spend], late_us: int) -> None:
@@ -96,7 +85,7 @@ class RedisStore:
             keys: list[str] = []
             args: list[Arg] = [self.now(), late_us]
             for one in group:
-                every = self.keys_of(state_key(one.limit.name, one.key))
+                every = self.keys_of(self.keys.state(one.limit.name, one.key))
                 keys += (every[0], every[-1])
                 args += (one.limit.rule.wire, one.cost, self.given_override(one.limit.name))
             self.run("delay", keys, args)
@@ -104,20 +93,23 @@ class RedisStore:
     def withdraw(self, name: str, key: str, id: str, *, how: str = "") -> bool:
         """`how`: `"parked"`, only if its message lies here and nobody is letting it go; `"came"`, the task is
         here and starts without this line."""
-        keys = self.keys_of(state_key(name, key))[:7]
-        return bool(self.run("withdraw", keys, [self.now(), id, how, LEASE_US]))
+        keys = self.keys_of(self.keys.state(name, key))[:7]
+        reply = self.run("withdraw", keys, [self.now(), raw(id), how, LEASE_US])
+        if reply == _BACK:
+            self.visit_at_once(lambda line: line == keys[0])
+        return bool(reply)
 
     def reset(self, limit: RateLimit, key: str = "") -> None:
-        state = state_key(limit.name, key)
+        state = self.keys.state(limit.name, key)
         self.run("reset", self.keys_of(state), [])
         self.visit_at_once(lambda line: line == state)
 
     def visit_at_once(self, wanted: Callable[[str], bool]) -> None:
         """Have releasers look at these lines now: who is parked there may go sooner."""
-        with translated([BROKERS]):
+        with translated([self.keys.brokers]):
             client = self.connection.client
-            for broker in client.zrange(BROKERS, 0, -1):
-                index = rooms_key(text(broker))
+            brokers = map(text, client.zrange(self.keys.brokers, 0, -1))
+            for index in map(self.keys.rooms, filter(is_broker, brokers)):
                 found = (
                     line for line, _ in client.zscan_iter(index, count=1000) if wanted(text(line))
                 )
@@ -127,8 +119,8 @@ class RedisStore:
     def override(self, name: str) -> Override:
         form, _, value = self._stored_override(name).partition(":")
         if form != "1":
-            raise StateError(f"foreign data at {override_key(name)}")
-        return _override(name, *value.rpartition(":")[::2])
+            raise StateError(f"foreign data at {self.keys.override(name)}")
+        return _override(self.keys.override(name), *value.rpartition(":")[::2])
 
     def change_override(
         self,
@@ -141,9 +133,9 @@ class RedisStore:
         wires = "=" if rules is None else ";".join(rule.wire for rule in rules)
         pause = -1 if pause_us is None else pause_us
         args = [self.now(), wires, pause, int(forced)]
-        found, until, now = self.run("override", [override_key(name)], args)
+        found, until, now = self.run("override", [self.keys.override(name)], args)
         self._overrides.pop(name, None)
-        return _override(name, text(found), until), now
+        return _override(self.keys.override(name), text(found), until), now
 
     def now_us(self) -> int:
         if self._clock:
@@ -155,7 +147,7 @@ class RedisStore:
     def beat(self, member: str, lasts_s: float) -> tuple[int, int]:
         """A worker is there for so long (0: it leaves); the processes of all workers, and the clock."""
         args = [self.now(), member, round(lasts_s * 1e6)]
-        number, now = self.run("beat", PROCESSES, args)
+        number, now = self.run("beat", self.keys.processes, args)
         return number, now
 
     def rule_of(self, limit: RateLimit) -> Algorithm:
@@ -165,15 +157,28 @@ class RedisStore:
     def rejoin(self, spend: Spend) -> float:
         """After an outage: seconds until all processes should ask again, by an instant that the first
         one sets. :raises StoreUnavailable: while the store does not answer, or takes no writes."""
-        key = f"{state_key(spend.limit.name, spend.key)}:back" if self.is_cluster else BACK
+        key = (
+            f"{self.keys.state(spend.limit.name, spend.key)}:back"
+            if self.is_cluster
+            else self.keys.back
+        )
         return int(self.run("rejoin", [key], [self.now(), REJOIN_US])) / 1e6
 
     def identity(self) -> str:
         """What tells this database from all others, however it is addressed: an id that lies in it."""
-        with translated([STORE]):
+        with translated([self.keys.store]):
             client = self.connection.client
-            client.set(STORE, uuid.uuid4().hex, nx=True)
-            return text(client.get(STORE))
+            client.set(self.keys.store, uuid.uuid4().hex, nx=True)
+            return text(client.get(self.keys.store))
+
+    def answers(self, spend: Spend) -> bool:
+        """Whether Redis answers a read right now; asked once, where the keys of `spend` live."""
+        try:
+            self.connection.call("EXISTS", self.keys.state(spend.limit.name, spend.key))
+        except CLIENT_ERRORS as error:
+            failure = failure_of(error, [])
+            return isinstance(failure, StoreUnavailable) and failure.crowded
+        return True
 
     def close(self) -> None:
         self.connection.close()
@@ -184,7 +189,7 @@ class RedisStore:
 
     def keys_of(self, state: str) -> tuple[str, ...]:
         """All keys of a line, as the scripts take them."""
-        return line_keys(state, self.is_cluster)
+        return self.keys.line(state, self.is_cluster)
 
     def now(self) -> str | int:
         """What scripts take as the time: '' for the server's own."""
@@ -194,23 +199,22 @@ class RedisStore:
         """Run a script; the client's errors become ours."""
         try:
             return script(name)(self.connection, keys, args)
-        except _ERRORS as error:
-            raise _ours(error, keys) from error
+        except CLIENT_ERRORS as error:
+            failure, cause = failure_of(error, keys), cause_of(error)
+        raise failure from cause
 
     def run_many(
         self, name: str, calls: Sequence[tuple[Sequence[str | bytes], Sequence[Arg]]]
     ) -> list[Any]:
         """Run a script several times in one round trip: the replies, a `StateError` in
         the place of one. :raises StoreUnavailable: when the store gave no answer, or refuses."""
-        try:
+        with translated([keys[0] for keys, _ in calls]):
             replies = script(name).many(self.connection, calls)
-        except _ERRORS as error:
-            raise _ours(error, [keys[0] for keys, _ in calls]) from error
         for n, reply in enumerate(replies):
             if isinstance(reply, Exception):
-                replies[n] = _ours(reply, calls[n][0])
+                replies[n] = failure_of(reply, calls[n][0])
                 if not isinstance(replies[n], StateError):
-                    raise replies[n] from reply
+                    raise replies[n] from cause_of(reply)
         return replies
 
     def given_override(self, name: str, *, fresh: bool = False) -> str:
@@ -225,8 +229,8 @@ class RedisStore:
         return value
 
     def _stored_override(self, name: str) -> str:
-        with translated([override_key(name)]):
-            stored = self.connection.client.get(override_key(name))
+        with translated([self.keys.override(name)]):
+            stored = self.connection.client.get(self.keys.override(name))
         return text(stored) if stored else _NO_OVERRIDE
 
     def _try(self, one: Spend, ticket: Ticket | None) -> Outcome | None:
@@ -235,7 +239,7 @@ class RedisStore:
         rule = one.limit.rule
         if not isinstance(rule, Rule) or rule.ticks_per_us != 1 or one.cost > one.limit.burst:
             return None
-        keys = encoded_keys(one.limit.name, one.key, self.is_cluster)
+        keys = self.keys.encoded(one.limit.name, one.key, self.is_cluster)
         newcomer = not ticket or not (ticket.first_seen_us or ticket.copy)
         given = self.given_override(one.limit.name)
         if not newcomer or keys[0] in self._busy or given not in _NONE:
@@ -268,10 +272,12 @@ class RedisStore:
         args: list[Arg] = [self.now(), b"look" if look_only else b"ask", len(spends)]
         cluster = self.is_cluster
         for one in spends:
-            keys += encoded_keys(one.limit.name, one.key, cluster)
+            keys += self.keys.encoded(one.limit.name, one.key, cluster)
             args += (one.limit.rule.wire, one.cost, self.given_override(one.limit.name))
         if ticket and not cluster:
-            keys.append(rooms_key(ticket.broker))  # on a Cluster it lies in another slot: see below
+            keys.append(
+                self.keys.rooms(ticket.broker)
+            )  # on a Cluster it lies in another slot: see below
         if ticket:
             args += _ticket_args(ticket)
         reply = self.run("acquire", keys, args)
@@ -281,7 +287,7 @@ class RedisStore:
         if (visit := reply[4]) and cluster and ticket:
             # A crash just before this leaves the task in a room that nobody visits, until another
             # one parks there: on a Cluster the two writes cannot be one.
-            index = rooms_key(ticket.broker)
+            index = self.keys.rooms(ticket.broker)
             with translated([index]):
                 self.connection.client.zadd(index, {keys[0]: visit}, lt=True)
         return outcome
@@ -311,13 +317,17 @@ class RedisStore:
         return _merged(taken)
 
 
-def _override(name: str, wires: str, until_us: str | int) -> Override:
+def _override(key: str, wires: str, until_us: str | int) -> Override:
     """:raises StateError: for what is no override."""
     try:
         rules = tuple(from_wire(wire) for wire in wires.split(";")) if wires else ()
         return Override(rules, int(until_us))
     except ValueError as error:
-        raise StateError(f"foreign data at {override_key(name)}") from error
+        raise StateError(f"foreign data at {key}") from error
+
+
+#: What `withdraw` says where releasers should visit the line.
+_BACK = 2
 
 
 @lru_cache(maxsize=1024)
@@ -329,7 +339,7 @@ def _ticket_args(ticket: Ticket) -> list[Arg]:
     expires = -1 if ticket.expires_in_us is None else max(0, ticket.expires_in_us)
     numbers = (
         f"{ticket.max_sleep_us} {ticket.horizon_us} {ticket.grace_us} {expires} "
-        f"{ticket.park_after_us} {ticket.lead_us}"
+        f"{ticket.park_after_us} {ticket.lead_us} {ticket.hop_us}"
     )
     where = ticket.lane, ticket.broker, ticket.queue
     return [ticket.name, ticket.first_seen_us, ticket.copy, ticket.message, *where, numbers]
@@ -374,16 +384,8 @@ def translated(keys: Sequence[str | bytes]) -> Iterator[None]:
     """The client's errors become ours."""
     try:
         yield
-    except _ERRORS as error:
-        raise _ours(error, keys) from error
-
-
-def _ours(error: Exception, keys: Sequence[str | bytes]) -> StateError | StoreUnavailable:
-    said = str(error)
-    if said.startswith("No connection available"):
-        return StoreUnavailable("too many callers at once: no connection came free", crowded=True)
-    if isinstance(error, ResponseError):
-        if "FLEETLIMIT" in said or "WRONGTYPE" in said or "attempt to" in said:
-            return StateError(f"foreign data at {', '.join(map(text, keys))}: {said}")
-        return StoreUnavailable(f"Redis refused: {said}")
-    return StoreUnavailable(f"no answer from Redis: {said}")
+    except CLIENT_ERRORS as error:
+        failure, cause = failure_of(error, keys), cause_of(error)
+    else:
+        return
+    raise failure from cause  # outside of the handler: a cause that was cleaned must be the only one

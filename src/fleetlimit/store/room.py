@@ -10,17 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from fleetlimit.errors import StateError
 from fleetlimit.store.base import Ticket, task_id
-from fleetlimit.store.keyspace import (
-    BROKERS,
-    name_and_key,
-    revoked_key,
-    room_keys,
-    rooms_key,
-    state_key,
-    text,
+from fleetlimit.store.keyspace import is_broker, name_and_key, raw, text
+from fleetlimit.store.mend import sound_lines
+from fleetlimit.store.parked import (
+    known_brokers,
+    lanes_of,
+    parked_lines,
+    parked_tickets,
+    quarantine,
 )
 from fleetlimit.store.redis import LEASE_US, RedisStore, translated
 
@@ -32,8 +33,9 @@ GRACE_US = Ticket.grace_us
 LINES, MESSAGES, BYTES = 128, 64, 256 * 1024
 #: A line handed to a releaser is seen by others again after this.
 HANDED_US = 1_000_000
-#: A broker is served for so long after a releaser said so.
-SERVED_US = 16_000_000
+#: A broker is served for so long after a releaser said so (each does at least once a second), microseconds: then its
+#: tasks hold up those of other brokers no more. Its workers are reported missing only after some more time.
+SERVED_US, MISSING_US = 1_500_000, 15_000_000
 #: A message that could not be published so often lies in quarantine.
 TRIES = 8
 #: How long revoked ids are remembered, seconds, and how many at most.
@@ -54,12 +56,13 @@ class Due:
 @dataclass(frozen=True)
 class Released:
     """Claimed messages of a line: ticket, first-seen time, text. `copy` marks these copies; `newer` messages are of
-    a form that only a later version reads, and stay."""
+    a form that only a later version reads, and stay; `unreadable` ones went into quarantine."""
 
     line: str
     copy: int
     next_us: int
     newer: int
+    unreadable: int
     messages: list[tuple[str, int, str]]
 
 
@@ -112,8 +115,9 @@ class Room:
 
     def __init__(self, store: RedisStore, broker: str = "") -> None:
         self.store, self.broker = store, broker
-        self._index = rooms_key(broker)
-        self._served = broker
+        self._keys = store.keys
+        self._index = self._keys.rooms(broker)
+        self._served = {broker}
 
     # --- for releasers ----------------------------------------------------------------------------
 
@@ -121,28 +125,34 @@ class Room:
         """`serves`: this broker takes what is let go."""
         served_us = SERVED_US if serves else 0
         args = [self.store.now(), LINES, HANDED_US, self.broker, served_us]
-        keys = [self._index, BROKERS]
+        keys = [self._index, self._keys.brokers]
         if self.store.is_cluster:  # the two keys lie in different slots
             now, next_us, _, *lines = self.store.run("due", keys[:1], [*args[:4], 0])
-            with translated([BROKERS]):
+            with translated([self._keys.brokers]):
                 client = self.store.connection.client
                 if serves:
-                    client.zadd(BROKERS, {self.broker: now + SERVED_US})
-                self._served = " ".join(map(text, client.zrangebyscore(BROKERS, now, "+inf")))
+                    client.zadd(self._keys.brokers, {self.broker: now + SERVED_US})
+                names = map(text, client.zrangebyscore(self._keys.brokers, now, "+inf"))
+                served = set(filter(is_broker, names))
         else:
-            now, next_us, served, *lines = self.store.run("due", keys, args)
-            self._served = text(served)
-        return Due(now, next_us, tuple(text(line) for line in lines))
+            now, next_us, names, *lines = self.store.run("due", keys, args)
+            served = set(filter(is_broker, text(names).split()))
+        for lost in self._served - served:
+            self._wake_beside(lost)
+        self._served = served
+        return Due(now, next_us, sound_lines(self.store, self._index, lines))
 
     def release(self, lines: Sequence[str], lead_us: int) -> list[Released | StateError]:
         """Claim what is due in these lines, `lead_us` before its turn."""
-        calls = [(self._keys(line), self._release_args(line, lead_us)) for line in lines]
+        calls = [(self._keys_of(line), self._release_args(line, lead_us)) for line in lines]
         found: list[Released | StateError] = []
         for line, reply in zip(lines, self.store.run_many("release", calls), strict=True):
             if isinstance(reply, StateError):
                 found.append(reply)
                 continue
-            copy, next_us, newer, *rest = reply
+            copy, next_us, newer, unreadable, *rest = reply
+            if unreadable:
+                self._note_quarantine(line)
             if self.store.is_cluster:
                 self._note_visit(line, next_us)
             ids, seen, texts = rest[::3], rest[1::3], rest[2::3]
@@ -150,31 +160,34 @@ class Room:
                 (text(id), int(at), text(message))
                 for id, at, message in zip(ids, seen, texts, strict=True)
             ]
-            found.append(Released(line, copy, next_us, newer, messages))
+            found.append(Released(line, copy, next_us, newer, unreadable, messages))
         return found
 
     def _release_args(self, line: str, lead_us: int) -> list[str | int | bytes]:
         override = self.store.given_override(name_and_key(line)[0], fresh=True)
         limits = LEASE_US, MESSAGES, BYTES, GRACE_US
-        return [self.store.now(), override, lead_us, *limits, self.broker, self._served]
+        return [self.store.now(), override, lead_us, *limits, self.broker, " ".join(self._served)]
 
-    def settle(self, fates: Sequence[Fate]) -> int:
-        """Say what became of claimed messages; one without a fate is let go again when its claim is void. How many
-        went into quarantine."""
+    def settle(self, fates: Sequence[Fate]) -> dict[str, int]:
+        """Say what became of claimed messages; one without a fate is let go again when its claim is void. Of which
+        lines how many went into quarantine."""
         calls = []
         for one in fates:
             args: list[str | int | bytes] = [self.store.now(), GRACE_US, one.released.copy, TRIES]
             args.append(self.broker)
             for id, why in one.became.items():
-                args += (id, why[0] or "refused", int(why[1])) if why else (id, "", 0)
-            keys = self._keys(one.released.line)
+                said = (why[0] or "refused").encode(errors="backslashreplace") if why else b""
+                args += (raw(id), said, int(bool(why and why[1])))
+            keys = self._keys_of(one.released.line)
             calls.append(([*keys[:8], *keys[9:]], args))
-        quarantined = 0
+        quarantined: dict[str, int] = {}
         for one, reply in zip(fates, self.store.run_many("confirm", calls), strict=True):
             if isinstance(reply, StateError):
                 continue
             _, bad, visit = reply
-            quarantined += bad
+            if bad:
+                self._note_quarantine(one.released.line)
+                quarantined[one.released.line] = bad
             if visit and self.store.is_cluster:
                 self._note_visit(one.released.line, max(visit, 0), sooner=True)
         return quarantined
@@ -185,18 +198,26 @@ class Room:
             at = self.store.now_us() + round(seconds * 1e6)
             self.store.connection.client.zadd(self._index, {line: at}, xx=True)
 
+    def _wake_beside(self, lost: str) -> None:
+        """Nobody serves that broker any more: the turns of our tasks that stood behind its tasks are nearer now."""
+        with translated([self._index]):
+            client, at = self.store.connection.client, 0
+            while lines := client.zrange(self._keys.rooms(lost), at, at + 999):
+                client.zadd(self._index, dict.fromkeys(lines, 0), xx=True)
+                at += 1_000
+
     def wake(self, name: str) -> None:
         """Have all lines of a limit visited at once: its pace has changed."""
-        own, keyed = state_key(name), state_key(name)[:-1] + ":"
+        own, keyed = self._keys.state(name), self._keys.state(name)[:-1] + ":"
         self.store.visit_at_once(lambda line: line == own or line.startswith(keyed))
 
     def wake_all(self) -> None:
         """Have every line visited at once."""
         self.store.visit_at_once(lambda line: True)
 
-    def _keys(self, line: str) -> list[str]:
+    def _keys_of(self, line: str) -> list[str]:
         """Of a line, its quarantine and its override, and the index where that may go along."""
-        keys = [*room_keys(line, self.store.is_cluster)]
+        keys = [*self._keys.room(line, self.store.is_cluster)]
         return keys if self.store.is_cluster else [*keys, self._index]
 
     def _note_visit(self, line: str, at_us: int, *, sooner: bool = False) -> None:
@@ -207,14 +228,19 @@ class Room:
                 client.zadd(self._index, {line: at_us}, lt=sooner)
                 return
             client.zrem(self._index, line)
-            if client.exists(self._keys(line)[5]):
+            if client.exists(self._keys_of(line)[5]):
                 client.zadd(self._index, {line: 0})
+
+    def _note_quarantine(self, line: str) -> None:
+        """People must find it, whatever its key."""
+        with translated([self._keys.quarantine]):
+            self.store.connection.client.zadd(self._keys.quarantine, {line: self.store.now_us()})
 
     # --- what was revoked -------------------------------------------------------------------------
 
     def remember_revoked(self, ids: Sequence[str]) -> None:
         """A parked task that was revoked stays so, whoever restarts in the meantime."""
-        key = revoked_key(self.broker)
+        key = self._keys.revoked(self.broker)
         with translated([key]):
             client = self.store.connection.client
             now = self.store.now_us() / 1e6
@@ -225,55 +251,61 @@ class Room:
 
     def revoked(self, ids: Sequence[str]) -> set[str]:
         """Those of these tasks that were revoked."""
-        key = revoked_key(self.broker)
+        key = self._keys.revoked(self.broker)
         with translated([key]):
-            scores = self.store.connection.client.zmscore(key, list(ids)) if ids else []
+            client = self.store.connection.client
+            scores = client.zmscore(key, [raw(id) for id in ids]) if ids else []
         return {id for id, at in zip(ids, scores, strict=True) if at is not None}
 
     # --- for people -------------------------------------------------------------------------------
 
+    def brokers(self) -> dict[str, bool]:
+        """Every broker for which tasks are or were parked, and whether workers serve it."""
+        now = self.store.now_us()
+        known = known_brokers(self.store).items()
+        return {broker: until >= now - MISSING_US for broker, until in known}
+
     def parked_for(self, broker: str) -> Orphan:
-        """How many lines have, and how many tasks are, parked for a broker (of the first 1,000 lines)."""
-        with translated([BROKERS]):
+        """In how many lines tasks may be, and how many are, parked for a broker (of the first 1,000 lines)."""
+        with translated([self._keys.brokers]):
             client = self.store.connection.client
-            lines = client.zrange(rooms_key(broker), 0, 999)
-            keys = [room_keys(text(line), self.store.is_cluster)[5] for line in lines]
-            counts = [("HLEN", key) for key in keys]
-            bites = (counts[at : at + 100] for at in range(0, len(counts), 100))
-            parked = sum(sum(self.store.connection.call_many(bite)) for bite in bites)
-            return Orphan(broker, client.zcard(rooms_key(broker)), parked)
+            lines = [text(line) for line in client.zrange(self._keys.rooms(broker), 0, 999)]
+            number = client.zcard(self._keys.rooms(broker))
+        return Orphan(
+            broker, number, sum(one.parked for one in lanes_of(self.store, lines, broker))
+        )
 
     def orphans(self) -> list[Orphan]:
         """What is parked for brokers that no live worker serves."""
-        with translated([BROKERS]):
-            known = self.store.connection.client.zrange(BROKERS, 0, -1, withscores=True)
-        now = self.store.now_us()
-        dead = [text(broker) for broker, until in known if until < now]
-        found = [self.parked_for(broker) for broker in dead]
+        found = [self.parked_for(broker) for broker, served in self.brokers().items() if not served]
         return [one for one in found if one.parked]
 
     def adopt(self, former: str) -> int:
         """Hand what is parked for another broker to this one's workers; how many tasks."""
-        index, adopted = rooms_key(former), 0
+        index, adopted = self._keys.rooms(former), 0
         client = self.store.connection.client
         with translated([index]):
             while lines := [text(line) for line in client.zrange(index, 0, 99)]:
                 args = [self.store.now(), former, self.broker]
-                calls = [(self._keys(line)[:7], args) for line in lines]
+                calls = [(self._keys_of(line)[:7], args) for line in lines]
                 replies = self.store.run_many("adopt", calls)
                 adopted += sum(one for one in replies if isinstance(one, int))
                 client.zadd(self._index, dict.fromkeys(lines, 0))
                 client.zrem(index, *lines)
-            client.zrem(BROKERS, former)
+            client.zrem(self._keys.brokers, former)
         return adopted
 
     def status(self, name: str, key: str = "") -> Status:
         args = [self.store.now(), self.store.given_override(name, fresh=True)]
-        keys = room_keys(state_key(name, key), self.store.is_cluster)
+        keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)
         now, waiting, parked, oldest, pause, bad = self.store.run("status", keys, args)
-        with translated([BROKERS]):
+        with translated([self._keys.brokers]):
             client = self.store.connection.client
-            indexes = [rooms_key(text(broker)) for broker in client.zrange(BROKERS, 0, -1)]
+            indexes = [
+                self._keys.rooms(text(broker))
+                for broker in client.zrange(self._keys.brokers, 0, -1)
+                if is_broker(text(broker))
+            ]
             visits = [at for index in indexes if (at := client.zscore(index, keys[0])) is not None]
         return Status(
             waiting=waiting,
@@ -286,79 +318,82 @@ class Room:
 
     def parked(self, name: str, key: str = "", most: int = 100) -> list[str]:
         """Ids of parked tasks, the first in line first."""
-        return [task_id(ticket) for ticket in self._tickets(name, key, most)]
-
-    def _tickets(self, name: str, key: str, most: int) -> list[str]:
-        keys = room_keys(state_key(name, key), self.store.is_cluster)
-        with translated(keys):
-            client = self.store.connection.client
-            found: list[tuple[str, str]] = []  # place and ticket
-            for lane in map(text, client.hkeys(keys[3])):
-                members = client.zrange(
-                    keys[1], f"[{lane}:", f"({lane};", bylex=True, offset=0, num=most
-                )
-                parts = (text(one).split(":", 2) for one in members)
-                found += [(place, ticket) for _, place, ticket in parts]
-            tickets = [ticket for _, ticket in sorted(found)]
-            return [one for one in tickets if client.hexists(keys[5], one)][:most]
+        return [task_id(ticket) for ticket in islice(parked_tickets(self.store, name, key), most)]
 
     def keys(
         self, names: Sequence[str], most: int = 100, skip: int = 0
     ) -> tuple[list[tuple[str, str]], int]:
         """The lines of these limits that have a key and parked tasks, the next due first: their names and (encoded)
         keys, `most` of them after the first `skip`; and how many there are."""
-        with translated([self._index]):
-            lines = self.store.connection.client.zrange(self._index, 0, -1)
-        found = [name_and_key(text(line)) for line in lines]
+        lines = parked_lines(self.store, {self.broker, *known_brokers(self.store)})
+        found = [name_and_key(line) for line in lines]
         ours = [(name, key) for name, key in found if key and name in names]
         return ours[skip : skip + most], len(ours)
 
     def cancel(self, name: str, id: str, key: str = "") -> bool:
         """Take a parked task out; it will not run. Whether that is so: not if it is being let go at this moment."""
-        keys = room_keys(state_key(name, key), self.store.is_cluster)
-        pattern = re.sub(r"([*?\[\]\\])", r"\\\1", id) + "*"
-        with translated(keys):
-            found = self.store.connection.client.hscan_iter(keys[2], match=pattern, count=1000)
-            tickets = [text(ticket) for ticket, _ in found if task_id(text(ticket)) == id]
+        tickets = self._tickets_of(name, key, id)
         gone = [self.store.withdraw(name, key, one, how="parked") for one in tickets]
         return bool(gone) and all(gone)
 
-    def cancel_all(self, name: str, key: str = "") -> int:
-        """Take all parked tasks out of a line; how many will not run."""
-        cancelled = 0
-        while tickets := self._tickets(name, key, 1000):
-            gone = sum(self.store.withdraw(name, key, one, how="parked") for one in tickets)
-            cancelled += gone
-            if not gone:
-                break  # what is left is being let go
-        return cancelled
+    def is_waiting(self, name: str, id: str, key: str = "") -> bool:
+        """Whether a task has a place in this line, parked or not."""
+        return bool(self._tickets_of(name, key, id))
+
+    def _tickets_of(self, name: str, key: str, id: str) -> list[str]:
+        keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)
+        pattern = re.sub(r"([*?\[\]\\])", r"\\\1", id) + "*"
+        with translated(keys):
+            found = self.store.connection.client.hscan_iter(keys[2], match=pattern, count=1000)
+            return [text(ticket) for ticket, _ in found if task_id(text(ticket)) == id]
+
+    def cancel_all(self, name: str, key: str = "") -> tuple[int, list[str]]:
+        """Take all parked tasks out of a line: how many will not run, and the ids of those that are being let go at
+        this moment, and may."""
+        keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)[:7]
+        tickets, cancelled, let_go = parked_tickets(self.store, name, key), 0, []
+        while some := list(islice(tickets, 500)):
+            calls = [(keys, [self.store.now(), raw(one), "parked", LEASE_US]) for one in some]
+            for ticket, gone in zip(some, self.store.run_many("withdraw", calls), strict=True):
+                if isinstance(gone, StateError):
+                    raise gone
+                cancelled += gone
+                let_go += [] if gone else [task_id(ticket)]
+        return cancelled, let_go
+
+    def quarantine_keys(self, name: str) -> list[str]:
+        """The (encoded) keys of a limit under which messages lie in quarantine; '' is the limit without a key."""
+        lines = map(name_and_key, quarantine(self.store))
+        return [key for its, key in lines if its == name]
 
     def quarantined(self, name: str, key: str = "") -> list[Quarantined]:
         """Messages that could not be let go."""
-        bad = room_keys(state_key(name, key), self.store.is_cluster)[7]
+        bad = self._keys.room(self._keys.state(name, key), self.store.is_cluster)[7]
         with translated([bad]):
             found = [
                 (text(id), text(it)) for id, it in self.store.connection.client.hscan_iter(bad)
             ]
-        parts = ((id, *it.partition("\n")[0].split(":", 4)) for id, it in found)
-        return [
-            Quarantined(task_id(one[0]), one[5], int(one[4]) / 1e6)
-            if len(one) == 6
-            else Quarantined(task_id(one[0]), "unreadable", 0)
-            for one in parts
-        ]
+        return [_quarantined(ticket, it.partition("\n")[0]) for ticket, it in found]
 
     def recover(self, name: str, id: str, key: str = "", *, drop: bool = False) -> bool:
         """Try a message in quarantine again, or drop it; whether it was there."""
-        keys = room_keys(state_key(name, key), self.store.is_cluster)
+        keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)
         with translated(keys):
             tickets = [text(ticket) for ticket in self.store.connection.client.hkeys(keys[7])]
         args = "drop" if drop else "retry", self.broker
         found = [
-            self.store.run("recover", keys[:8], [self.store.now(), ticket, *args])
+            self.store.run("recover", keys[:8], [self.store.now(), raw(ticket), *args])
             for ticket in tickets
             if task_id(ticket) == id
         ]
-        if found and not drop:
-            self._note_visit(keys[0], 1)
-        return any(found)
+        for broker in {text(broker) for there, broker in found if there and not drop}:
+            Room(self.store, broker)._note_visit(keys[0], 1)
+        return any(there for there, _ in found)
+
+
+def _quarantined(ticket: str, entry: str) -> Quarantined:
+    """From '<lane>:<place>:<cost>:<when>:<broker>:<why>' (see `lua/room.lua`)."""
+    parts = entry.split(":", 5)
+    if len(parts) < 6 or not parts[3].isdecimal():
+        return Quarantined(task_id(ticket), "unreadable", 0)
+    return Quarantined(task_id(ticket), parts[5], int(parts[3]) / 1e6)

@@ -1,0 +1,138 @@
+"""What the commands share: where Redis is, keys, and errors in one line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote
+
+import click
+
+from fleetlimit.errors import ConfigurationError, FleetlimitError
+from fleetlimit.keys import encode
+from fleetlimit.limit import RateLimit
+from fleetlimit.limiter import RateLimiter, redis_store
+from fleetlimit.store.room import Orphan, Room
+
+__all__ = [
+    "Failed",
+    "as_option",
+    "as_typed",
+    "counted",
+    "encoded",
+    "key_option",
+    "limiter_at",
+    "load_app",
+    "note",
+    "orphan_line",
+    "plain_errors",
+    "room_at",
+    "room_of",
+    "url_option",
+]
+
+
+class Failed(click.ClickException):
+    """The command could not do its work. (1 is for a demo whose promise broke, and a drain that ran out of time.)"""
+
+    exit_code = 2
+
+
+url_option = click.option(
+    "--url", envvar="FLEETLIMIT_URL", help="The limits' Redis [FLEETLIMIT_URL]."
+)
+key_option = click.option(
+    "--key",
+    multiple=True,
+    help="The key, for a limit that is counted for each of them; of a key of several parts, each part.",
+)
+
+
+def limiter_at(url: str | None) -> RateLimiter:
+    """:raises click.UsageError: without an address."""
+    if not url:
+        raise click.UsageError("where is Redis? Give --url redis://..., or set FLEETLIMIT_URL")
+    return RateLimiter(url)
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """:raises Failed: in one line, for what the library refuses."""
+    try:
+        yield
+    except FleetlimitError as error:
+        raise Failed(str(error)) from None
+
+
+def encoded(key: tuple[str, ...]) -> str:
+    """What stands in Redis for a key as it was typed; '' for none.
+
+    :raises KeyValueError: for an empty one.
+    """
+    return encode(key) if key else ""
+
+
+def as_typed(key: str) -> list[str]:
+    """The parts of an encoded key, as `--key` takes them. (Of a long one only the digest is known.)"""
+    return [unquote(part) for part in key.split(":")]
+
+
+def as_option(key: str) -> str:
+    """The same as it would stand on a command line."""
+    return " ".join(f"--key {shlex.quote(part)}" for part in as_typed(key)) if key else ""
+
+
+def room_at(url: str | None, name: str) -> Room:
+    """The rooms of a Redis, for whatever broker.
+
+    :raises FleetlimitError: for a name that no limit can have.
+    """
+    RateLimit(name, limit=1, per=1)
+    return room_of(limiter_at(url))
+
+
+def room_of(limiter: RateLimiter, broker: str = "") -> Room:
+    """The rooms beside the limits, for one broker.
+
+    :raises ConfigurationError: where the limits are not in Redis.
+    """
+    store = redis_store(limiter.store)
+    if store is None:
+        raise ConfigurationError("this limiter has no waiting room: its store is not Redis")
+    return Room(store, broker)
+
+
+def note(text: str) -> None:
+    """For a person: it does not stand between ids that a program reads."""
+    click.echo(text, err=True)
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def orphan_line(orphan: Orphan) -> str:
+    tasks, lines = counted(orphan.parked, "task"), counted(orphan.lines, "line")
+    return f"{tasks} in {lines}, parked for the broker {orphan.broker}, which no worker serves"
+
+
+def load_app(name: str) -> Any:
+    """The Celery app that `celery -A name` means, with its tasks.
+
+    :raises Failed: when it cannot be loaded.
+    """
+    from celery import Celery
+    from celery.app.utils import find_app
+
+    try:
+        app = find_app(name)
+        if isinstance(app, Celery):
+            app.loader.import_default_modules()
+            app.finalize()
+    except Exception as error:  # whatever the app's own modules raise
+        raise Failed(f"-A {name}: cannot be loaded: {type(error).__name__}: {error}") from None
+    if not isinstance(app, Celery):
+        raise Failed(f"-A {name}: is no Celery app, but a {type(app).__name__}")
+    return app

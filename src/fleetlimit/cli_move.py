@@ -1,0 +1,190 @@
+"""The operator's commands for tasks that must move: adopt and drain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from fleetlimit.cli_common import (
+    Failed,
+    counted,
+    limiter_at,
+    load_app,
+    note,
+    orphan_line,
+    plain_errors,
+    room_of,
+    url_option,
+)
+from fleetlimit.errors import FleetlimitError
+from fleetlimit.limiter import RateLimiter
+from fleetlimit.store.room import Room
+
+if TYPE_CHECKING:
+    from fleetlimit.celery.drain import Drain
+
+__all__ = ["COMMANDS"]
+
+#: Seconds between two lines of a drain.
+_PROGRESS_S = 2.0
+#: While workers run, nothing may be parked for so long, seconds, before it counts as empty.
+_EMPTY_S = 3.0
+
+
+@click.command()
+@click.argument("former", required=False)
+@click.argument("broker", required=False)
+@click.option("-A", "--app", help="The Celery app, as for `celery -A`.")
+@url_option
+def adopt(former: str | None, broker: str | None, app: str | None, url: str | None) -> None:
+    """Hand the tasks that are parked for the broker FORMER, which no worker serves, to the workers of
+    BROKER, or to those of the app's broker (-A).
+
+    Without FORMER it lists the brokers that have parked tasks and no workers.
+    """
+    with plain_errors():
+        if not former:
+            _list_orphans(room_of(RateLimiter.from_app(load_app(app)) if app else limiter_at(url)))
+            return
+        room = _heir(broker, app, url)
+        _check_orphan(room, former)
+        number = room.adopt(former)
+    click.echo(f"{counted(number, 'task')} of the broker {former}: parked for {room.broker} now")
+
+
+def _list_orphans(room: Room) -> None:
+    for orphan in room.orphans():
+        click.echo(orphan_line(orphan))
+    served = sorted(broker for broker, there in room.brokers().items() if there and broker)
+    note(f"Brokers with workers: {', '.join(served) or 'none'}.")
+
+
+def _heir(broker: str | None, app: str | None, url: str | None) -> Room:
+    """The room of the broker whose workers shall have the tasks.
+
+    :raises click.UsageError: unless it is named in one of the two ways.
+    :raises Failed: for a broker that is not known, or does not answer.
+    """
+    if (broker is None) == (app is None):
+        raise click.UsageError("say to whose workers: BROKER, or -A app")
+    if app:
+        from fleetlimit.celery.broker import broker_of
+
+        loaded = load_app(app)
+        if not (name := broker_of(loaded)):
+            raise Failed(
+                f"-A {app}: its broker does not answer, so it is not known which one it is"
+            )
+        return room_of(RateLimiter.from_app(loaded), broker=name)
+    found = room_of(limiter_at(url), broker=broker or "")
+    if found.broker not in (known := found.brokers()):
+        raise Failed(f"no worker ever served a broker {broker!r}; known: {_listed(known)}")
+    return found
+
+
+def _check_orphan(room: Room, former: str) -> None:
+    """:raises Failed: unless nobody serves that broker, and something is parked for it."""
+    if former == room.broker:
+        raise Failed(f"the tasks of {former!r} are parked for that broker already")
+    if room.brokers().get(former):
+        raise Failed(f"workers serve the broker {former!r} (or did until 16 s ago)")
+    orphans = [one.broker for one in room.orphans()]
+    if former not in orphans:
+        raise Failed(f"nothing is parked for a broker {former!r}; orphaned: {_listed(orphans)}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(name for name in names if name)) or "none"
+
+
+# --- drain ----------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.option("-A", "--app", required=True, help="The Celery app, as for `celery -A`.")
+@click.option("--now", is_flag=True, help="Let all go at once, whatever their turn.")
+@click.option("--timeout", type=click.FloatRange(0), help="Give up after so many seconds.")
+@click.pass_context
+def drain(ctx: click.Context, app: str, now: bool, timeout: float | None) -> None:
+    """Empty an app's waiting rooms: what is parked goes back into its queues, at the limits' pace.
+
+    Use it before fleetlimit is taken out, with `fleetlimit_waiting_room = False` in the app's settings, so
+    that its workers park nothing more. Exit status 0 when nothing is parked any more, 1 when the timeout came
+    first.
+    """
+    loaded = load_app(app)
+    from fleetlimit.celery.drain import Drain
+
+    with plain_errors():
+        work = Drain(loaded, at_once=now)
+        try:
+            _say_beforehand(work, now)
+            left = _drain(work, timeout, now)
+            bad = work.quarantined if left is None else 0
+        finally:
+            work.close()
+    if left is not None:
+        more = "" if left else ", but workers with limits may park some again"
+        click.echo(f"{counted(left, 'task')} parked after {timeout:g} s{more}")
+        ctx.exit(1)
+    if bad:
+        note(
+            f"{counted(bad, 'message')} in quarantine: `fleetlimit parked LIMIT --bad` shows them."
+        )
+    if work.missed:
+        raise Failed("a former place of the limits gave no answer: what is parked there stays")
+    click.echo("nothing is parked")
+
+
+def _say_beforehand(work: Drain, now: bool) -> None:
+    for error in work.missed:
+        note(f"A former place of the limits: {error}")
+    if now and (workers := work.workers):
+        note(
+            f"{counted(workers, 'worker')} with limits run: a task that comes before its turn waits again, and "
+            "is parked again unless fleetlimit_waiting_room is False there."
+        )
+
+
+def _drain(work: Drain, timeout: float | None, now: bool) -> int | None:
+    """Let go until nothing is parked, and stays so; how many are when the time is up."""
+    began = said = seen = time.monotonic()
+    left, pause, why = (
+        work.parked,
+        0.0,
+        "",
+    )  # Redis must answer now; later on it may be away for a while
+    patience = (
+        _EMPTY_S if left and work.workers else 0
+    )  # a task that was let go may be parked again
+    while left or time.monotonic() - seen < patience:
+        try:
+            pause = work.look()
+            left, why = work.parked, _why(work, now)
+        except FleetlimitError as error:
+            pause, why = 1.0, f"; {error}"
+        moment = time.monotonic()
+        seen = moment if left else seen
+        if timeout is not None and moment - began >= timeout:
+            return left
+        if left and moment - said >= _PROGRESS_S:
+            said = moment
+            click.echo(f"{left} parked{why}")
+        time.sleep(min(pause, 1.0) if left or patience else 0)
+    return None
+
+
+def _why(work: Drain, now: bool) -> str:
+    """What keeps them, where that is known."""
+    if work.away:
+        return "; the broker does not answer"
+    silent = [] if now else work.silent
+    if not silent:
+        return ""
+    return f"; no worker with limits takes tasks from {', '.join(silent)}: start one, or use --now"
+
+
+COMMANDS = (adopt, drain)

@@ -1,0 +1,256 @@
+"""The operator's commands for tasks that wait: status, parked, retry, drop and cancel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import datetime, timezone
+
+import click
+
+from fleetlimit.cli_common import (
+    Failed,
+    as_option,
+    as_typed,
+    counted,
+    encoded,
+    key_option,
+    note,
+    orphan_line,
+    plain_errors,
+    room_at,
+    url_option,
+)
+from fleetlimit.store.room import Quarantined, Room, Status
+
+__all__ = ["COMMANDS"]
+
+#: Keys that one page of `status` shows.
+_PAGE = 20
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+# --- status ---------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("name", metavar="LIMIT")
+@key_option
+@click.option(
+    "--page",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Which page of a limit's keys.",
+)
+@url_option
+@_json
+def status(name: str, key: tuple[str, ...], page: int, url: str | None, as_json: bool) -> None:
+    """Show how many tasks wait under a limit, how many of them are parked, since when, and until when.
+
+    Without --key it also shows the keys under which tasks are parked, the next due first, and brokers
+    with parked tasks that no worker serves.
+    """
+    with plain_errors():
+        room = room_at(url, name)
+        found = room.status(name, encoded(key))
+        lines, number = ([], 0) if key else room.keys([name], _PAGE, (page - 1) * _PAGE)
+        keys = {its: room.status(name, its) for _, its in lines}
+        bad_keys = 0 if key else len([its for its in room.quarantine_keys(name) if its])
+        orphans = room.orphans()
+    if as_json:
+        by_key = [{"key": as_typed(its), **asdict(one)} for its, one in keys.items()]
+        more = {
+            "keys": number,
+            "page": page,
+            "by_key": by_key,
+            "orphans": list(map(asdict, orphans)),
+        }
+        click.echo(json.dumps({**asdict(found), **more}))
+        return
+    for line in _status_lines(found, name, bad_keys, not key):
+        click.echo(line)
+    for line in _key_lines(keys, number, page):
+        click.echo(line)
+    for orphan in orphans:
+        click.echo(f"orphaned   {orphan_line(orphan)}: see `fleetlimit adopt`")
+
+
+def _status_lines(found: Status, name: str, bad_keys: int, without_key: bool) -> Iterator[str]:
+    yield f"waiting    {found.waiting}"
+    yield f"parked     {found.parked}"
+    nobody = "nobody waits without a key" if without_key else "nobody waits"
+    yield f"oldest     {nobody if found.oldest is None else f'{found.oldest:.1f} s'}"
+    if found.next_due is not None:
+        yield f"next due   in {found.next_due:.1f} s"
+    yield f"paused     {found.paused:.1f} s more" if found.paused else "paused     no"
+    also = f", and under {counted(bad_keys, 'key')}" if bad_keys else ""
+    hint = f": see `fleetlimit parked {name} --bad`" if found.quarantined or bad_keys else ""
+    yield f"quarantine {found.quarantined}{also}{hint}"
+
+
+def _key_lines(keys: dict[str, Status], number: int, page: int) -> Iterator[str]:
+    if not number:
+        return
+    pages = -(-number // _PAGE)
+    shown = f" (page {page} of {pages}; --page shows another)" if pages > 1 else ""
+    yield f"keys       {number} with parked tasks{shown}"
+    for its, one in keys.items():
+        due = "" if one.next_due is None else f", next due in {one.next_due:.1f} s"
+        yield f"  {as_option(its)}  waiting {one.waiting}, parked {one.parked}{due}"
+
+
+# --- what lies there ------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("name", metavar="LIMIT")
+@key_option
+@click.option("--bad", is_flag=True, help="Show the messages that could not be let go, and why.")
+@click.option(
+    "--most", default=100, show_default=True, type=click.IntRange(1), help="Show so many at most."
+)
+@url_option
+@_json
+def parked(
+    name: str, key: tuple[str, ...], bad: bool, most: int, url: str | None, as_json: bool
+) -> None:
+    """List the ids of the tasks that are parked under a limit (and key), the first in line first.
+
+    With --bad it lists the quarantine instead: of all keys, if none is given.
+    """
+    with plain_errors():
+        room = room_at(url, name)
+        if bad:
+            found = _quarantine(room, name, encoded(key) if key else None)
+            _show_quarantine(found[:most], len(found), as_json)
+            return
+        ids = room.parked(name, encoded(key), most)
+        more = max(0, room.status(name, encoded(key)).parked - len(ids))
+        keys = 0 if key or ids else room.keys([name], 0)[1]
+    if as_json:
+        click.echo(json.dumps({"parked": ids, "more": more}))
+        return
+    for id in ids:
+        click.echo(id)
+    if more:
+        note(f"The first {len(ids)} of {len(ids) + more} parked tasks; --most shows more.")
+    if not ids:
+        note(f"Nothing is parked{_see_keys(keys)}.")
+
+
+def _see_keys(keys: int) -> str:
+    return (
+        f" without a key; {counted(keys, 'key')} of this limit have parked tasks (--key)"
+        if keys
+        else ""
+    )
+
+
+def _quarantine(room: Room, name: str, key: str | None = None) -> list[tuple[str, Quarantined]]:
+    """The (encoded) key and what lies there, the oldest first; `key` None: of all keys."""
+    keys = room.quarantine_keys(name) if key is None else [key]
+    found = [(its, one) for its in keys for one in room.quarantined(name, its)]
+    return sorted(found, key=lambda one: one[1].at)
+
+
+def _show_quarantine(found: list[tuple[str, Quarantined]], number: int, as_json: bool) -> None:
+    more = number - len(found)
+    if as_json:
+        rows = [
+            {"id": one.id, "key": as_typed(key) if key else [], "error": one.error, "since": one.at}
+            for key, one in found
+        ]
+        click.echo(json.dumps({"quarantine": rows, "more": more}))
+        return
+    for key, one in found:
+        since = datetime.fromtimestamp(one.at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+        click.echo("  ".join(filter(None, [one.id, as_option(key), f"since {since}", one.error])))
+    if more:
+        note(f"The first {len(found)} of {number} messages; --most shows more.")
+    if not found:
+        note("Nothing lies in quarantine.")
+
+
+@click.command()
+@click.argument("name", metavar="LIMIT")
+@click.argument("id", required=False)
+@click.option("--all", "all_", is_flag=True, help="All messages in quarantine under this limit.")
+@url_option
+def retry(name: str, id: str | None, all_: bool, url: str | None) -> None:
+    """Try a message in quarantine again: the task takes its former place in the line."""
+    for one in _recovered(name, id, all_, url, drop=False):
+        click.echo(f"{one}: is tried again")
+
+
+@click.command()
+@click.argument("name", metavar="LIMIT")
+@click.argument("id", required=False)
+@click.option("--all", "all_", is_flag=True, help="All messages in quarantine under this limit.")
+@url_option
+def drop(name: str, id: str | None, all_: bool, url: str | None) -> None:
+    """Forget a message in quarantine, for good: the task will not run."""
+    for one in _recovered(name, id, all_, url, drop=True):
+        click.echo(f"{one}: is dropped")
+
+
+def _recovered(name: str, id: str | None, all_: bool, url: str | None, *, drop: bool) -> list[str]:
+    """Try again, or drop: the ids of what was there, under whatever key.
+
+    :raises Failed: for an id that is not there.
+    """
+    _one_or_all(id, all_)
+    with plain_errors():
+        room = room_at(url, name)
+        there = {(key, one.id) for key, one in _quarantine(room, name) if all_ or one.id == id}
+        done = [its for key, its in sorted(there) if room.recover(name, its, key, drop=drop)]
+    if id and not done:
+        raise Failed(f"no message of a task {id!r} lies in quarantine under {name!r}")
+    if not done:
+        note("Nothing lies in quarantine.")
+    return done
+
+
+def _one_or_all(id: str | None, all_: bool) -> None:
+    """:raises click.UsageError: unless it is one of the two."""
+    if bool(id) == all_:
+        raise click.UsageError("say which: the ID of a task, or --all")
+
+
+@click.command()
+@click.argument("name", metavar="LIMIT")
+@click.argument("id", required=False)
+@key_option
+@click.option("--all", "all_", is_flag=True, help="All parked tasks of the line.")
+@url_option
+def cancel(name: str, id: str | None, key: tuple[str, ...], all_: bool, url: str | None) -> None:
+    """Take a parked task out of its line, or all of them: they will not run, ever.
+
+    It says which ones were being let go at this moment: they may run.
+    """
+    _one_or_all(id, all_)
+    with plain_errors():
+        room = room_at(url, name)
+        if id:
+            _cancel_one(room, name, id, encoded(key))
+            return
+        number, let_go = room.cancel_all(name, encoded(key))
+        keys = 0 if key or number else room.keys([name], 0)[1]
+    click.echo(f"{counted(number, 'task')} will not run{_see_keys(keys)}")
+    for one in let_go:
+        click.echo(f"{one}: was being let go, and may run")
+
+
+def _cancel_one(room: Room, name: str, id: str, key: str) -> None:
+    """:raises Failed: when it may still run, or is not there."""
+    if room.cancel(name, id, key):
+        click.echo(f"{id}: will not run")
+    elif room.is_waiting(name, id, key):
+        raise Failed(f"{id!r} was let go, or waits outside of the room: it may run (revoke it)")
+    else:
+        under = f"{name!r} {as_option(key)}".strip()
+        raise Failed(f"no task {id!r} waits under {under}")
+
+
+COMMANDS = (status, parked, retry, drop, cancel)

@@ -1,0 +1,101 @@
+"""Lanes of a line: whose tasks are where, and who counts as ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fleetlimit import RateLimit
+from fleetlimit.conformance import Clock
+from fleetlimit.demo.processes import Server
+from fleetlimit.store.base import Outcome, Spend, Ticket, Verdict
+from fleetlimit.store.redis import RedisStore
+from fleetlimit.store.room import SERVED_US, Released, Room
+
+TEN = RateLimit("ten", 10, 1, margin=0)
+LINE = "fleetlimit:{ten}"
+LEAD = 150_000
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(server: Server, clock: Clock) -> Iterator[RedisStore]:
+    found = RedisStore(server.url, clock=clock)
+    yield found
+    found.close()
+
+
+def ask(
+    store: RedisStore, id: str, seen: int = 0, broker: str = "ours", message: str = "body"
+) -> Outcome:
+    where = {"broker": broker, "lane": f"lane{broker}", "queue": "celery"}
+    return store.acquire([Spend(TEN)], Ticket(id, seen, message=message, **where))
+
+
+def ids(released: object) -> list[str]:
+    assert isinstance(released, Released)
+    return [id for id, _, _ in released.messages]
+
+
+def test_a_task_that_parks_is_let_go_by_whoever_serves_the_queue_it_came_from(
+    store: RedisStore, clock: Clock
+) -> None:
+    """Its first denial came while the name of the broker was not known; its place stays the same."""
+    for n in range(40):
+        clock.now += 10
+        ask(store, f"before{n}", message="")
+    clock.now += 10
+    first = ask(store, "it", broker="", message="")
+    assert first.verdict is Verdict.DENIED
+    clock.forward(0.01)
+    ask(store, "after")
+    again = ask(store, "it", first.first_seen_us)
+    assert again.verdict is Verdict.PARKED
+    assert again.first_seen_us == first.first_seen_us
+    clock.forward(60)  # all others have been too late by then
+    (released,) = Room(store, "ours").release([LINE], LEAD)
+    assert ids(released)[:1] == ["it"]
+
+
+def test_who_joined_later_does_not_bring_back_those_who_are_gone(
+    store: RedisStore, clock: Clock
+) -> None:
+    assert ask(store, "first", message="").admitted
+    for n in range(50):  # they wait as countdowns, and die with their worker
+        clock.now += 10
+        ask(store, f"dead{n}", message="")
+    clock.forward(1.6)
+    for n in range(3):  # the cells that stood idle are one, with a burst of one
+        later = [ask(store, f"later{n}-{m}", message="") for m in range(3)]
+        assert [one.admitted for one in later] == [True, False, False]
+        assert max(one.wait_us for one in later) <= 300_000
+        for m, one in enumerate(later[1:], 1):
+            clock.forward(0.1)
+            assert ask(store, f"later{n}-{m}", one.first_seen_us, message="").admitted
+        clock.forward(0.2)
+
+
+def test_lines_are_visited_when_another_broker_is_served_no_more(
+    store: RedisStore, clock: Clock
+) -> None:
+    ours, theirs = Room(store, "ours"), Room(store, "theirs")
+    assert ask(store, "first").admitted
+    for n in range(30):
+        clock.now += 10
+        ask(store, f"theirs{n}", broker="theirs")
+    clock.now += 10
+    ask(store, "ours")
+    for room in (theirs, ours):
+        room.due_lines()
+    (released,) = ours.release([LINE], LEAD)
+    assert ids(released) == []  # three seconds from now
+    clock.now += SERVED_US + 1
+    lines = [ours.due_lines().lines for _ in range(2)]  # at the second look at the latest
+    assert (LINE,) in lines
+    (released,) = ours.release([LINE], LEAD)
+    assert ids(released) == ["ours"]
