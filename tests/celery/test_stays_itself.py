@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from fleetlimit.demo.processes import Server
+from fleetlimit.demo.processes import Server, until
 from tests.brokers import Rabbit
 
 from .harness import Fleet, fleet
@@ -92,3 +92,20 @@ def test_redelivered_is_kept_until_the_body_runs(
         starts = one.starts(run)
         for n in range(3):
             assert [s["redelivered"] for s in starts if s["n"] == n] == [False, True]
+
+
+@pytest.mark.parametrize("room", [True, False], ids=["room", "countdown"])
+def test_who_gives_itself_back_goes_to_the_end(server: Server, tmp_path: Path, room: bool) -> None:
+    """Each start is one of its own: among twenty others at five per second it may not be every second one."""
+    conf = json.dumps({"fleetlimit_waiting_room": room, "worker_prefetch_multiplier": 1})
+    with fleet(tmp_path, server.url, server.url, TEST_CONF=conf) as one:
+        one.start("prefork", 2, *TASKS)
+        run = one.run()
+        send(one, "rejects", run, 1)
+        one.wait(run, 1)
+        send(one, "rejects", run, 0, 12)
+        for n in range(2, 21):
+            send(one, "rejects", run, n)
+        until(lambda: {start["n"] for start in one.starts(run)} == set(range(21)), "all", 60)
+        order = [start["n"] for start in one.starts(run)]
+        assert order.count(0) <= 4, order

@@ -17,10 +17,11 @@ from fleetlimit.celery.broker import broker_of
 from fleetlimit.celery.config import LARGEST_PARKED, Settings, limiter_of, settings_of
 from fleetlimit.celery.declared import Mark, Plan, mark_of, plan_of
 from fleetlimit.celery.header import HEADER, copy_of, is_newer, line_of, ours, seen_us, ticket_of
-from fleetlimit.celery.message import Message, expires_in_us, restore
+from fleetlimit.celery.message import Message, expires_in_us
 from fleetlimit.celery.queues import lane_of
 from fleetlimit.celery.releaser import ring, running
 from fleetlimit.celery.requeue import cannot_wait_in_queue, put_back, quit_delivery, show_pending
+from fleetlimit.celery.restore import restore
 from fleetlimit.celery.signals import announce
 from fleetlimit.celery.start import give_back, start
 from fleetlimit.errors import ConfigurationError, FleetlimitError, StateError, StoreUnavailable
