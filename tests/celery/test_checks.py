@@ -21,6 +21,10 @@ app.conf.fleetlimit_url = "redis://127.0.0.1:1/0"
 class Runs(Task):
     def __call__(self, *args, **kwargs):
         return asyncio.run(self.run(*args, **kwargs))
+class Batch(Task):
+    # It collects requests, and runs the body with several, in no delivery's name.
+    def Strategy(self, task, app, consumer):
+        return lambda message, body, ack, reject, callbacks: task([message])
 """
 
 
@@ -77,6 +81,10 @@ def worker(folder: Path, source: str, *options: str) -> tuple[int | None, str]:
         (
             "@app.task\n@rate_limited('api', 5, per=1)\nasync def never(): ...",
             "checked.never ({place}): @rate_limited on an `async def`",
+        ),
+        (
+            "@app.task(base=Batch)\n@rate_limited('api', 5, per=1)\ndef flush(requests): ...",
+            "task 'checked.flush' ({place}): its class has a Strategy of its own",
         ),
     ],
 )

@@ -37,9 +37,11 @@ def test_a_queue_whose_worker_stops(server: Server, tmp_path: Path, how: Any) ->
         runs_at_full_pace(one, run, LIMIT, time.time() + 2)
         one.start("prefork", 2, "-Q", "shopq")
         assert numbers(one.wait(run, 170)) == list(range(170))
-        until(lambda: set(numbers(one.starts(theirs))) == set(range(80)), "theirs", 60)
-        # Celery may run again what the dead worker was running (acks_late).
-        assert len(one.starts(theirs)) <= (80 if how is stop else 82)
+        # Celery may run again what the dead worker was running (acks_late), and kombu loses what Redis had just
+        # handed to its socket.
+        few = 0 if how is stop else 2
+        until(lambda: len(set(numbers(one.starts(theirs)))) >= 80 - few, "theirs", 60)
+        assert len(one.starts(theirs)) <= 80 + few
 
 
 def test_a_limit_is_renamed(server: Server, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from celery import Celery
 from kombu import Exchange
 
 from fleetlimit import RateLimiter
@@ -99,6 +100,26 @@ def test_the_broker_refuses_for_five_seconds(  # C2
         # A connection that broke is a redelivery of what was not acknowledged: Celery's own
         # duplicates (acks_late, and what was prefetched), each of which asks as any other.
         assert window(starts) <= 10
+
+
+def test_a_task_that_cannot_be_put_back_is_said_once(
+    request: pytest.FixtureRequest, server: Server, tmp_path: Path
+) -> None:
+    conf = {"fleetlimit_waiting_room": False}
+    with through_proxy("redis", request, server, tmp_path, conf) as (one, between):
+        one.start("prefork", 1)
+        run = one.run()
+        one.send("half", run)
+        one.wait(run, 1)
+        between.refuse()
+        with Celery(broker=server.url, set_as_current=False) as sender:
+            sender.send_task("tests.celery.app.half", (run, 1))
+        one.wait(run, 2)  # where it is; until then it was tried every second
+        said = [text for text in one.log().splitlines() if "cannot be put back" in text]
+        assert len(said) == 1, one.log()
+        assert "WARNING" in said[0]
+        assert "queue celery" in said[0]
+        between.accept()
 
 
 def test_soft_time_limit_while_it_waits_in_place(server: Server, tmp_path: Path) -> None:

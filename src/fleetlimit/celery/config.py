@@ -35,6 +35,7 @@ _NAMES = (
     "fleetlimit_key_prefix",
     "fleetlimit_enabled",
     "fleetlimit_eager",
+    "fleetlimit_direct_calls",
     "fleetlimit_waiting_state",
     "fleetlimit_max_sleep",
     "fleetlimit_horizon",
@@ -58,6 +59,9 @@ class Settings:
     enabled: bool
     #: What eager mode does: "ignore" the limit, or "wait" in place.
     eager: str
+    #: What becomes of a limited task that another task calls as a function: "warn" (it runs), "error", "wait" (in
+    #: place), or "ignore".
+    direct_calls: str
     #: What `AsyncResult.state` says while a task waits: "PENDING" or "RETRY".
     waiting_state: str
     #: The longest sleep in place before a start.
@@ -133,6 +137,7 @@ def _read(app: Any) -> Settings:
     return Settings(
         enabled=enabled,
         eager=one_of("fleetlimit_eager", "ignore", "wait"),
+        direct_calls=one_of("fleetlimit_direct_calls", "warn", "error", "wait", "ignore"),
         waiting_state=one_of("fleetlimit_waiting_state", "PENDING", "RETRY"),
         max_sleep_us=_between(conf, "fleetlimit_max_sleep", 0.25, 0, 1),
         waiting_room=_waiting_room(app, enabled),

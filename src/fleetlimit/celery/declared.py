@@ -9,13 +9,14 @@ from functools import cached_property
 from typing import Any
 
 from fleetlimit.celery.binding import Binding
+from fleetlimit.celery.models import Models, models_of
 from fleetlimit.celery.origin import origin_of
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import merged
 from fleetlimit.store.base import Spend
 
-__all__ = ["MARK", "Mark", "Plan", "limits_of", "mark_of", "plan_of"]
+__all__ = ["MARK", "Mark", "Plan", "limits_of", "mark_of", "parameters_of", "plan_of"]
 
 MARK = "__fleetlimit__"
 _PLAN = "_fleetlimit_plan"
@@ -35,11 +36,15 @@ class Plan:
 
     bindings: tuple[Binding, ...]
     signature: inspect.Signature
+    #: Makes models of arguments, for a task with `pydantic=True`.
+    models: Models | None = None
 
     def spends(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Spend]:
         """What a call asks for. Errors as `Binding.spend`."""
         if self._same is not None:
             return self._same
+        if self.models:
+            args, kwargs = self.models.validated(args, kwargs)
         return merged([one.spend(self.signature, args, kwargs) for one in self.bindings])
 
     @cached_property
@@ -48,6 +53,27 @@ class Plan:
         if any(one.key is not None or not isinstance(one.cost, int) for one in self.bindings):
             return None
         return merged([one.spend(self.signature, (), {}) for one in self.bindings])
+
+
+def parameters_of(function: Any) -> inspect.Signature:
+    """How a function is called, and by which names its arguments are known: a wrapper that takes whatever comes
+    (`*args, **kwargs`) has those of what it wraps."""
+    bound = False
+    while hasattr(function, "__wrapped__") and _takes_anything(function):
+        bound = bound or inspect.ismethod(function)
+        function = function.__wrapped__
+    found = inspect.signature(function, follow_wrapped=False)
+    if bound and not inspect.ismethod(function):
+        found = found.replace(parameters=list(found.parameters.values())[1:])
+    return found
+
+
+def _takes_anything(function: Any) -> bool:
+    kinds = inspect.signature(function, follow_wrapped=False).parameters.values()
+    return {one.kind for one in kinds} == {
+        inspect.Parameter.VAR_POSITIONAL,
+        inspect.Parameter.VAR_KEYWORD,
+    }
 
 
 def mark_of(function: Any) -> Any:
@@ -77,5 +103,7 @@ def plan_of(task: Any, *, anew: bool = False) -> Plan:
     """What is needed of a task at each delivery; kept on it, since nothing of it changes between two runs."""
     found: Plan | None = None if anew else vars(task).get(_PLAN)
     if found is None:
-        found = vars(task)[_PLAN] = Plan(limits_of(task), inspect.signature(task.run))
+        found = vars(task)[_PLAN] = Plan(
+            limits_of(task), parameters_of(task.run), models_of(task.run)
+        )
     return found

@@ -17,7 +17,7 @@ from celery.app.task import Task
 from celery.local import PromiseProxy, Proxy
 
 from fleetlimit.celery.binding import Binding
-from fleetlimit.celery.declared import MARK, Mark, mark_of
+from fleetlimit.celery.declared import MARK, Mark, mark_of, parameters_of
 from fleetlimit.celery.gate import enter_function
 from fleetlimit.celery.origin import caller, described, naming
 from fleetlimit.celery.task import bind_shared, gated, install
@@ -113,8 +113,7 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
             self.check(signature)
 
     def _on_function(self, function: Any) -> Any:
-        signature = inspect.signature(function)
-        self._check(function, signature)
+        self._check(function, parameters_of(function))
         if inspect.iscoroutinefunction(function):
             raise ConfigurationError(
                 f"{described(function)}: @rate_limited on an `async def`, which Celery calls without ever "
@@ -130,14 +129,15 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
             enter_function(mark)
             return function(*args, **kwargs)
 
-        # Celery reads the signature without following __wrapped__.
-        limited.__signature__ = signature  # type: ignore[attr-defined]
+        # Celery reads it without following __wrapped__, and so it must be that of what is called here: a decorator
+        # below that passes an argument of its own takes others than the function that it wraps.
+        limited.__signature__ = inspect.signature(function, follow_wrapped=False)  # type: ignore[attr-defined]
         mark = Mark([self])
         setattr(limited, MARK, mark)
         return limited
 
     def _on_task(self, task: Any) -> Any:
-        self._check(task, inspect.signature(task.run))
+        self._check(task, parameters_of(task.run))
         task.limits = (*getattr(task, "limits", ()), self)
         install(task)
         return task
@@ -154,7 +154,7 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
         except (AttributeError, LookupError, TypeError):
             # It exists already, or this Celery keeps its function elsewhere.
             return self._on_task(proxy._get_current_object())
-        self._check(function, inspect.signature(function))
+        self._check(function, parameters_of(function))
         if type(proxy) is PromiseProxy:
             PromiseProxy.__then__(proxy, lambda: self._on_task(proxy._get_current_object()))
         else:

@@ -16,26 +16,26 @@ from fleetlimit import standin
 from fleetlimit.celery.broker import broker_of
 from fleetlimit.celery.config import LARGEST_PARKED, Settings, limiter_of, settings_of
 from fleetlimit.celery.declared import Mark, Plan, mark_of, plan_of
-from fleetlimit.celery.message import (
-    Message,
-    copy_of,
-    expires_in_us,
-    is_newer,
-    line_of,
-    ours,
-    restore,
-    seen_us,
-    ticket_of,
-)
+from fleetlimit.celery.header import HEADER, copy_of, is_newer, line_of, ours, seen_us, ticket_of
+from fleetlimit.celery.message import Message, expires_in_us
 from fleetlimit.celery.queues import lane_of
 from fleetlimit.celery.releaser import ring, running
 from fleetlimit.celery.requeue import cannot_wait_in_queue, put_back, quit_delivery, show_pending
+from fleetlimit.celery.restore import restore
 from fleetlimit.celery.signals import announce
 from fleetlimit.celery.start import give_back, start
 from fleetlimit.errors import ConfigurationError, FleetlimitError, StateError, StoreUnavailable
 from fleetlimit.store.base import Outcome, Spend, Store, Ticket, Verdict, hop_us
 
-__all__ = ["came", "enter", "enter_function"]
+__all__ = [
+    "ENTERED",
+    "TICKET",
+    "acquired",
+    "came",
+    "enter",
+    "enter_function",
+    "lane_of_delivery",
+]
 
 logger = get_logger(__name__)
 
@@ -48,9 +48,11 @@ _FOREIGN_S = (5, 15)
 #: A task that its broker will not take back waits here at most so long, where it can still be rejected.
 _HOLD_S = 30.0
 
-#: On the request while its body runs. A task that calls itself inside its own body gets a request
+#: On the request while its body runs: whether it asked, or need not. A task that calls itself inside its own body gets a request
 #: that inherits it, and so does not ask (or go back into the queue) a second time.
-_ENTERED = "_fleetlimit_entered"
+ENTERED = "_fleetlimit_entered"
+#: On the request of a body that waited: the ticket by which it stood in its line.
+TICKET = "_fleetlimit_ticket"
 
 
 def enter_function(mark: Mark) -> None:
@@ -63,7 +65,8 @@ def enter_function(mark: Mark) -> None:
         return  # a plain call
     own = mark_of(task.run)
     if own is mark:
-        enter(task)
+        if not task.request.called_directly:
+            enter(task)
     elif own is None and not mark.owned and not task.request.called_directly:
         raise ConfigurationError(
             f"@rate_limited({mark.bindings[0].limit.name!r}) on a function that is no task, called "
@@ -73,15 +76,26 @@ def enter_function(mark: Mark) -> None:
 
 
 def enter(task: Any) -> None:
-    """Return when the body may start; raise to end this delivery, the task being back in its queue."""
+    """Return when the body may start; raise to end this delivery, the task being back in its queue.
+
+    :raises ConfigurationError: in a thread that knows nothing of the delivery.
+    """
     request = task.request
-    if request.called_directly or vars(request).get(_ENTERED):
+    if vars(request).get(ENTERED):
         return
+    if request.called_directly:
+        raise ConfigurationError(
+            f"task {task.name!r}: its delivery is not known in this thread, for the worker's pool runs the parts of a "
+            "task in several: no limit can be kept there; use one of Celery's own pools"
+        )
     settings = settings_of(task.app)
     ignored = request.is_eager and settings.eager == "ignore" and not standin.current
     if settings.enabled and not ignored:
         _pass(task, plan_of(task), settings)
-    vars(request)[_ENTERED] = True
+    if HEADER in vars(request):
+        vars(request)[TICKET] = ticket_of(request)
+    restore(request)
+    vars(request)[ENTERED] = not ignored
 
 
 def _pass(task: Any, plan: Plan, settings: Settings) -> None:
@@ -105,7 +119,6 @@ def _pass(task: Any, plan: Plan, settings: Settings) -> None:
     except SoftTimeLimitExceeded:
         give_back(store, spends, outcome)
         raise
-    restore(request)
 
 
 class _Delivery:
@@ -118,7 +131,7 @@ class _Delivery:
         self.seen_us = seen_us(task.request)
         self.line = spends[0].limit.name, spends[0].key
         self._message: Message | None = None
-        self._lane = _lane(task)
+        self._lane = lane_of_delivery(task)
         self._woken = self.seen_us > 0
 
     @property
@@ -153,7 +166,7 @@ class _Delivery:
             park_after_us=self.settings.max_sleep_us,
             lead_us=self.settings.lead_us,
         )
-        outcome = _acquired(self.store, self.spends, ticket)
+        outcome = acquired(self.store, self.spends, ticket)
         if outcome.alone:  # without Redis: nobody knows of a place
             return outcome
         waiting = self.line in _busy and any(one.waiting for one in outcome.readings)
@@ -198,8 +211,6 @@ class _Delivery:
                 standin.sleep(max(outcome.wait_us - _EARLY_US, 1000) / 1e6)
                 outcome = self.ask()
                 continue
-            if outcome.verdict is Verdict.PARKED and outcome.wait_us < _NEAR_US:
-                ring()
             if outcome.verdict is Verdict.DUPLICATE:
                 raise Ignore
             if outcome.verdict is Verdict.PARKED:
@@ -236,14 +247,31 @@ class _Delivery:
         except SoftTimeLimitExceeded:
             raise  # the task's own, not the broker's
         except Exception as error:
-            logger.debug("%s could not be put back, waits here: %r", self.message.id, error)
+            self._refused(error)
             return
-        logger.debug("%s waits %.3f s", self.message.id, outcome.wait_us / 1e6)
+        _refusals.clear()
         self._quit(outcome)
 
+    def _refused(self, error: Exception) -> None:
+        cause = type(error).__name__, self._lane[2]
+        if cause not in _refusals:
+            _refusals.add(cause)
+            logger.warning(
+                "limited tasks cannot be put back into queue %s, and wait in the worker until their turn, this one "
+                "first: %s: %r", self._lane[2], self.message.id, error,
+            )  # fmt: skip
+
     def _quit(self, outcome: Outcome) -> NoReturn:
-        show_pending(self.task)
-        announce(self.task, self.spends, outcome)
+        """End this delivery. The task is safe elsewhere, and will run: whatever goes wrong now, and a time limit
+        that ends now, is no failure of the task's."""
+        try:
+            logger.debug("%s waits %.3f s", self.message.id, outcome.wait_us / 1e6)
+            if outcome.verdict is Verdict.PARKED and outcome.wait_us < _NEAR_US:
+                ring()
+            show_pending(self.task)
+            announce(self.task, self.spends, outcome)
+        except Exception as error:
+            logger.debug("%s waits; it was not told: %r", self.message.id, error)
         quit_delivery(self.task, self.settings.waiting_state, outcome.wait_us / 1e6)
 
     def _line(self, outcome: Outcome) -> tuple[str, str]:
@@ -265,7 +293,7 @@ def came(task: Any, spends: Sequence[Spend] = ()) -> None:
             store.withdraw(*line, ticket_of(task.request), how="came")
 
 
-def _acquired(store: Store, spends: Sequence[Spend], ticket: Ticket) -> Outcome:
+def acquired(store: Store, spends: Sequence[Spend], ticket: Ticket) -> Outcome:
     """The store's answer. Where foreign data lies, or what a later version wrote, tasks wait: it may be gone when
     they come back, and they have not failed."""
     try:
@@ -283,11 +311,13 @@ def _waits(why: str) -> Outcome:
     return Outcome(Verdict.DENIED, wait_us, 0, 0, time.monotonic_ns() // 1000, alone=True)
 
 
+#: Why tasks could not be put back since one was the last time, and into which queue: each is said once.
+_refusals: set[tuple[str, str]] = set()
 _said: set[str] = set()
 _MOST_SAID = 1_000
 
 
-def _lane(task: Any) -> tuple[str, str, str]:
+def lane_of_delivery(task: Any) -> tuple[str, str, str]:
     """Of which broker and queue a delivery comes, and which lane that is: broker, lane, queue."""
     request, broker = task.request, broker_of(task.app)
     found, route = ours(vars(request)), request.delivery_info or {}

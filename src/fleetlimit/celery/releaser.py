@@ -61,7 +61,9 @@ def ring() -> None:
     bell = _bell
     if bell:
         with contextlib.suppress(OSError):  # full: it wakes anyway
-            os.write(bell[1], b"!")
+            os.writev(
+                bell[1], [b"!"]
+            )  # not os.write: eventlet's own one waits, and refuses two at once
 
 
 class Releaser:
@@ -109,7 +111,7 @@ class Releaser:
         """Let no more go: this worker ends. Before its consumer does, for what it fetches while it ends may be lost."""
         self._stopped = True
         with contextlib.suppress(OSError):
-            os.write(self._bell[1], b"!")
+            os.writev(self._bell[1], [b"!"])
 
     def stop(self, *_: Any) -> None:
         global _bell

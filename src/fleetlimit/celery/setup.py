@@ -7,12 +7,11 @@ import importlib
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from typing import Any
 
-from celery import _state, bootsteps, signals
+from celery import _state, bootsteps
 from celery.utils.log import get_logger
 from celery.worker import state as worker_state
 from kombu.utils.imports import symbol_by_name
@@ -20,14 +19,14 @@ from kombu.utils.imports import symbol_by_name
 from fleetlimit.celery.advice import advice
 from fleetlimit.celery.checks import check_tasks, task_advice
 from fleetlimit.celery.config import limiter_of, settings_of
-from fleetlimit.celery.declared import limits_of
-from fleetlimit.celery.gate import came
-from fleetlimit.celery.message import HEADER, due, is_revoked, line_of, restore, ticket_of
+from fleetlimit.celery.declared import plan_of
+from fleetlimit.celery.header import HEADER, due, is_revoked
+from fleetlimit.celery.heard import Receivers
+from fleetlimit.celery.message import CAME, came_with
 from fleetlimit.celery.presence import Presence, local_time
 from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.rooms import former_rooms, own_room
 from fleetlimit.celery.signals import send_events
-from fleetlimit.celery.start import warm
 from fleetlimit.celery.task import install_all, limits_in_use
 from fleetlimit.errors import ConfigurationError, FleetlimitError, StoreRefused
 from fleetlimit.limiter import redis_store
@@ -100,24 +99,16 @@ class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has n
                 threads.append(_presence(store, worker))
             send_events(worker.task_events)
             importlib.import_module(_CONTROL)
-            signals.worker_process_init.connect(lambda **_: warm(app), weak=False)
-        releasers = list(_releasers(app, limited=bool(limited)))
+        ready = threading.Event()
+        releasers = list(_releasers(app, ready, limited=bool(limited)))
         for task in app.tasks.values() if releasers else limited:
             task.Request = _request_class(symbol_by_name(task.Request))
-        signals.task_revoked.connect(_on_revoked)
-        if releasers:
-            signals.task_prerun.connect(_on_prerun)
-        for one in releasers:
-            signals.worker_shutting_down.connect(one.halt)
-        return _Threads([*threads, *releasers])
+        heard = Receivers(worker, ready, releasers, limited=bool(limited))
+        return _Threads([heard, *threads, *releasers])
 
 
-def _releasers(app: Any, *, limited: bool) -> Iterator[Releaser]:
+def _releasers(app: Any, ready: threading.Event, *, limited: bool) -> Iterator[Releaser]:
     """What lets go of what is parked: for the room of this worker, and for rooms in which tasks were left behind."""
-    ready = threading.Event()
-    signals.worker_ready.connect(
-        lambda **_: ready.set(), weak=False
-    )  # its queues are declared by then
     own, parked, store = None, 0, redis_store(limiter_of(app).store)
     with contextlib.suppress(FleetlimitError):
         own = own_room(app)
@@ -176,31 +167,6 @@ def _presence(store: RedisStore, worker: Any) -> Presence:
     return found
 
 
-def _on_revoked(sender: Any, request: Any, **_: Any) -> None:
-    """A task revoked or expired while it waited: its place is free. Redis is asked in a thread, for
-    this is the consumer's."""
-    if line := line_of(request):
-        _background().submit(_withdraw, sender.app, *line, ticket_of(request))
-
-
-def _on_prerun(task: Any, **_: Any) -> None:
-    """A task that was parked and is limited no more: it leaves the line that it stood in, and its body sees
-    nothing of it."""
-    if HEADER in vars(task.request) and not limits_of(task):
-        came(task)
-        restore(task.request)
-
-
-def _withdraw(app: Any, name: str, key: str, id: str) -> None:
-    with contextlib.suppress(FleetlimitError):  # then its ticket runs out
-        limiter_of(app).store.withdraw(name, key, id, how="came")
-
-
-@cache
-def _background() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, "fleetlimit-revoked")
-
-
 @cache
 def _request_class(base: Any) -> Any:
     """The worker's own request, which also tells the pool how the message was serialized (a task that
@@ -214,9 +180,9 @@ def _request_class(base: Any) -> Any:
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            if self.content_type:
-                # RabbitMQ's properties say it anyway; those of Redis do not.
-                properties = {**self.request_dict["properties"], "content_type": self.content_type}
+            if HEADER in self.request_dict or plan_of(self.task).bindings:
+                came = came_with(self.message, self.request_dict)
+                properties = {**self.request_dict["properties"], CAME: came}
                 self.request_dict["properties"] = properties
             if is_revoked(self.request_dict):
                 worker_state.revoked.add(self.id)  # Celery's own check comes next

@@ -3,7 +3,6 @@ inside Celery's own error handling, never for a direct call."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,8 @@ from celery import _state
 from celery.app.task import Task
 
 from fleetlimit.celery.binding import Binding
-from fleetlimit.celery.declared import limits_of, mark_of, plan_of
+from fleetlimit.celery.declared import limits_of, mark_of, parameters_of, plan_of
+from fleetlimit.celery.direct import guard
 from fleetlimit.celery.gate import enter
 from fleetlimit.celery.origin import described, naming
 from fleetlimit.errors import ConfigurationError
@@ -68,7 +68,7 @@ class RateLimitedTask(Task):  # type: ignore[misc]  # Celery has no type hints
 def check(task: Any) -> None:
     """:raises ConfigurationError: for a template that names no argument of the task."""
     for binding in limits_of(task):
-        binding.check(inspect.signature(task.run))
+        binding.check(parameters_of(task.run))
 
 
 def gated(cls: type[Any]) -> type[Any]:
@@ -101,6 +101,7 @@ def install(task: Any) -> bool:
     plan_of(task, anew=True)
     if mark := mark_of(task.run):
         mark.owned = True
+    guard(task)
     if "_fleetlimit_gated" not in vars(type(task)):
         # `before_start` is looked up on the class, which may be the user's own and shared.
         task.__class__ = gated(type(task))

@@ -1,0 +1,47 @@
+"""A task that started and gave itself back: the next start is another one, and has another place.
+
+The broker delivers the very message that came, whose header names the place that was used already. A ticket that
+stands in the line counts before what a header says, so the task takes one at the end before the broker hears of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from celery.exceptions import Reject
+from celery.states import REJECTED
+
+from fleetlimit.celery.config import limiter_of, settings_of
+from fleetlimit.celery.declared import plan_of
+from fleetlimit.celery.gate import TICKET, lane_of_delivery
+from fleetlimit.errors import FleetlimitError
+from fleetlimit.store.base import Ticket
+
+__all__ = ["on_postrun"]
+
+
+def on_postrun(task: Any, state: str, retval: Any) -> None:
+    """What a body ended with, where its task had waited in a line before."""
+    ticket = vars(task.request).get(TICKET)
+    if ticket and state == REJECTED and isinstance(retval, Reject) and retval.requeue:
+        with contextlib.suppress(FleetlimitError):  # then it comes back to its old place
+            _join(task, ticket)
+
+
+def _join(task: Any, ticket: str) -> None:
+    request, settings, store = task.request, settings_of(task.app), limiter_of(task.app).store
+    spends = plan_of(task).spends(request.args or (), request.kwargs or {})
+    broker, lane, queue = lane_of_delivery(task)
+    place = Ticket(
+        id=ticket,
+        max_sleep_us=0,
+        horizon_us=settings.horizon_us,
+        broker=broker,
+        lane=lane,
+        queue=queue,
+    )
+    outcome = store.acquire(spends, place)
+    if outcome.admitted and not outcome.alone:  # nobody waits: it needs no place
+        for one, reading in zip(spends, outcome.readings, strict=True):
+            store.give_back(one, reading)

@@ -1,0 +1,101 @@
+"""What a worker hears of Celery's signals: of its own app alone, and as long as it runs. Several workers may run in one
+process, one after the other or at once, as in tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+from celery import signals
+
+from fleetlimit.celery import again, direct
+from fleetlimit.celery.config import limiter_of
+from fleetlimit.celery.declared import limits_of
+from fleetlimit.celery.gate import came
+from fleetlimit.celery.header import HEADER, line_of, ticket_of
+from fleetlimit.celery.releaser import Releaser
+from fleetlimit.celery.restore import restore
+from fleetlimit.celery.start import warm
+from fleetlimit.errors import FleetlimitError
+
+__all__ = ["Receivers"]
+
+
+class Receivers:
+    """Made before the pool forks: its processes hear what was connected by then.
+
+    :param ready: is set once the worker's own consumer has declared its queues.
+    """
+
+    def __init__(
+        self, worker: Any, ready: threading.Event, releasers: Sequence[Releaser], *, limited: bool
+    ) -> None:
+        self._app, self._hostname, self._ready = worker.app, worker.hostname, ready
+        self._releasers, self._pid, self._limited = releasers, os.getpid(), limited
+        self._connected = {
+            signals.worker_ready: self.worker_ready,
+            signals.worker_shutting_down: self.worker_shutting_down,
+            signals.worker_process_init: self.worker_process_init,
+            signals.task_revoked: self.task_revoked,
+            signals.task_postrun: self.task_postrun,
+        }
+        if releasers:
+            self._connected[signals.task_prerun] = self.task_prerun
+        for signal, receiver in self._connected.items():
+            signal.connect(receiver, weak=False)
+
+    def start(self, *_: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            direct.worker_started()
+
+    def stop(self, *_: Any) -> None:
+        for signal, receiver in self._connected.items():
+            signal.disconnect(receiver)
+        direct.worker_stopped()
+
+    def worker_ready(self, sender: Any, **_: Any) -> None:
+        if sender.app is self._app:
+            self._ready.set()
+
+    def worker_shutting_down(self, sender: Any, **_: Any) -> None:
+        if sender == self._hostname:
+            for one in self._releasers:
+                one.halt()
+
+    def worker_process_init(self, **_: Any) -> None:
+        if self._limited:
+            warm(self._app)
+        if os.getpid() != self._pid:
+            direct.worker_started()
+
+    def task_prerun(self, task: Any, **_: Any) -> None:
+        """A task that was parked and is limited no more: it leaves the line that it stood in, and its body sees
+        nothing of it."""
+        if task.app is self._app and HEADER in vars(task.request) and not limits_of(task):
+            came(task)
+            restore(task.request)
+
+    def task_postrun(self, task: Any, state: str, retval: Any, **_: Any) -> None:
+        if task.app is self._app:
+            again.on_postrun(task, state, retval)
+
+    def task_revoked(self, sender: Any, request: Any, **_: Any) -> None:
+        """A task revoked or expired while it waited: its place is free. Redis is asked in a thread, for this is the
+        consumer's."""
+        if sender.app is self._app and (line := line_of(request)):
+            _background().submit(_withdraw, self._app, *line, ticket_of(request))
+
+
+def _withdraw(app: Any, name: str, key: str, id: str) -> None:
+    with contextlib.suppress(FleetlimitError):  # then its ticket runs out
+        limiter_of(app).store.withdraw(name, key, id, how="came")
+
+
+@cache
+def _background() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "fleetlimit-revoked")

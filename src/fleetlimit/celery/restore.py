@@ -1,0 +1,47 @@
+"""A request made what it was when its task first came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetlimit.celery.header import HEADER, ours
+from fleetlimit.celery.message import CAME, DEATHS
+
+__all__ = ["restore"]
+
+
+def restore(request: Any) -> None:
+    """Make a request what it was when the task first came, so that its body sees nothing of the wait."""
+    found, fields = ours(vars(request)), vars(request)
+    properties = dict(request.properties or {})
+    waited, marked = fields.pop(HEADER, None) is not None, properties.pop(CAME, None) is not None
+    if waited:
+        fields["eta"] = found.get("eta", request.eta)
+        for name in [name for name in fields if _is_ours(name)]:
+            del fields[name]
+        fields["headers"] = _without_ours(request.headers)
+        fields["delivery_info"] = _delivered(request.delivery_info or {}, found)
+        if sent := properties.get("application_headers"):
+            eta = {"eta": request.eta} if "eta" in sent else {}
+            properties["application_headers"] = {**(_without_ours(sent) or {}), **eta}
+    if waited or marked:
+        fields["properties"] = properties
+
+
+def _is_ours(name: str) -> bool:
+    """A header that came by waiting: no message is published again with what the broker noted before."""
+    return name == HEADER or name.startswith(DEATHS)
+
+
+def _without_ours(headers: dict[str, Any] | None) -> dict[str, Any] | None:
+    if not headers:
+        return headers
+    return {name: value for name, value in headers.items() if not _is_ours(name)} or None
+
+
+def _delivered(info: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """The exchange and key it came by at first; and redelivered, if it has been since its body last ran."""
+    way: dict[str, Any] = {
+        name: found[name] for name in ("exchange", "routing_key") if name in found
+    }
+    return {**info, **way, "redelivered": bool(info.get("redelivered") or found.get("redelivered"))}

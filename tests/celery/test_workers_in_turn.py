@@ -1,0 +1,61 @@
+"""Workers in one process one after the other, as in tests: what the first heard is no concern of the second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from celery import Celery, _state, signals
+from celery.contrib.testing.worker import start_worker
+
+from fleetlimit import rate_limited
+from fleetlimit.celery import heard
+from fleetlimit.demo.processes import Server, until
+
+SIGNALS = (
+    "worker_ready", "worker_shutting_down", "worker_process_init", "task_revoked", "task_prerun",
+    "task_postrun",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def default_app() -> Iterator[None]:
+    """`start_worker` makes its app the default one."""
+    former = _state.default_app, _state._tls.current_app
+    yield
+    _state.default_app, _state._tls.current_app = former
+
+
+def one_app(server: Server, name: str) -> Celery:
+    app = Celery(name, broker=server.url, set_as_current=False)
+    app.conf.fleetlimit_url, app.conf.task_default_queue = server.url, name
+
+    @app.task(name=f"{name}.one", shared=False)
+    @rate_limited(f"turn-{name}", 5, per=1)
+    def one() -> str:
+        return name
+
+    return app
+
+
+def receivers() -> dict[str, int]:
+    return {name: len(getattr(signals, name).receivers or ()) for name in SIGNALS}
+
+
+def test_each_hears_what_is_its_own(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, ready = receivers(), []
+    former = heard.Receivers.task_postrun
+
+    def task_postrun(self: heard.Receivers, **facts: object) -> None:
+        ready.append(self._app.main)
+        former(self, **facts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(heard.Receivers, "task_postrun", task_postrun)
+    for name in ("first", "second"):
+        app = one_app(server, name)
+        with start_worker(app, perform_ping_check=False, pool="solo"):
+            assert receivers() != before
+            app.tasks[f"{name}.one"].delay()
+            until(lambda name=name: name in ready, "it ran")
+        assert receivers() == before
+    assert ready == ["first", "second"]
