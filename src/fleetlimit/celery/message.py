@@ -352,6 +352,7 @@ _TYPES: dict[str, Any] = {
     "properties": dict,
     "queues": list,
     "more": dict,
+    "redelivered": bool,
     "eta": (str, type(None)),
 }
 
