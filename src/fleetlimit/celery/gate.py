@@ -16,17 +16,8 @@ from fleetlimit import standin
 from fleetlimit.celery.broker import broker_of
 from fleetlimit.celery.config import LARGEST_PARKED, Settings, limiter_of, settings_of
 from fleetlimit.celery.declared import Mark, Plan, mark_of, plan_of
-from fleetlimit.celery.message import (
-    HEADER,
-    Message,
-    copy_of,
-    expires_in_us,
-    is_newer,
-    line_of,
-    ours,
-    seen_us,
-    ticket_of,
-)
+from fleetlimit.celery.header import HEADER, copy_of, is_newer, line_of, ours, seen_us, ticket_of
+from fleetlimit.celery.message import Message, expires_in_us
 from fleetlimit.celery.queues import lane_of
 from fleetlimit.celery.releaser import ring, running
 from fleetlimit.celery.requeue import cannot_wait_in_queue, put_back, quit_delivery, show_pending

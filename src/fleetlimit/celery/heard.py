@@ -17,7 +17,7 @@ from fleetlimit.celery import again, direct
 from fleetlimit.celery.config import limiter_of
 from fleetlimit.celery.declared import limits_of
 from fleetlimit.celery.gate import came
-from fleetlimit.celery.message import HEADER, line_of, ticket_of
+from fleetlimit.celery.header import HEADER, line_of, ticket_of
 from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.restore import restore
 from fleetlimit.celery.start import warm

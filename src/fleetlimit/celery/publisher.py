@@ -15,7 +15,8 @@ from kombu import Producer
 from kombu.exceptions import InconsistencyError
 from redis.exceptions import ResponseError
 
-from fleetlimit.celery.message import HEADER, Message
+from fleetlimit.celery.header import HEADER
+from fleetlimit.celery.message import Message
 from fleetlimit.celery.producers import BROKER_S, bounded
 from fleetlimit.celery.queues import Forbidden, check_target, definition
 from fleetlimit.celery.requeue import as_published, undelayed

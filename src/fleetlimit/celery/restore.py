@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetlimit.celery.message import CAME, DEATHS, HEADER, ours
+from fleetlimit.celery.header import HEADER, ours
+from fleetlimit.celery.message import CAME, DEATHS
 
 __all__ = ["restore"]
 

@@ -20,14 +20,9 @@ from fleetlimit.celery.advice import advice
 from fleetlimit.celery.checks import check_tasks, task_advice
 from fleetlimit.celery.config import limiter_of, settings_of
 from fleetlimit.celery.declared import plan_of
+from fleetlimit.celery.header import HEADER, due, is_revoked
 from fleetlimit.celery.heard import Receivers
-from fleetlimit.celery.message import (
-    CAME,
-    HEADER,
-    came_with,
-    due,
-    is_revoked,
-)
+from fleetlimit.celery.message import CAME, came_with
 from fleetlimit.celery.presence import Presence, local_time
 from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.rooms import former_rooms, own_room
