@@ -48,8 +48,8 @@ _FOREIGN_S = (5, 15)
 #: A task that its broker will not take back waits here at most so long, where it can still be rejected.
 _HOLD_S = 30.0
 
-#: On the request while its body runs: whether it asked, or need not. A task that calls itself inside its own body gets a request
-#: that inherits it, and so does not ask (or go back into the queue) a second time.
+#: On the request while its body runs: whether it asked, or need not. A task that calls itself inside its own body gets a
+#: request that inherits it, and so does not ask (or go back into the queue) a second time.
 ENTERED = "_fleetlimit_entered"
 #: On the request of a body that waited: the ticket by which it stood in its line.
 TICKET = "_fleetlimit_ticket"

@@ -261,6 +261,7 @@ _TYPES: dict[str, Any] = {
     "queues": list,
     "redelivered": bool,
     "more": dict,
+    "redelivered": bool,
     "eta": (str, type(None)),
 }
 
