@@ -261,7 +261,6 @@ _TYPES: dict[str, Any] = {
     "queues": list,
     "redelivered": bool,
     "more": dict,
-    "redelivered": bool,
     "eta": (str, type(None)),
 }
 
