@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from fleetlimit import ConfigurationError, KeyValueError, rate_limited
 from fleetlimit.celery.declared import plan_of
+from fleetlimit.celery.task import install
 
 
 @pytest.fixture
@@ -79,10 +80,20 @@ def bound(self: Any, order: str) -> str:
     return str(self.name) + order
 
 
-@pytest.mark.parametrize("options", [{}, {"autoretry_for": (ValueError,)}])
-def test_keys_of_a_wrapped_and_bound_task(app: Celery, options: dict[str, Any]) -> None:
-    task = app.task(passes(bound), name="sig.bound", shared=False, bind=True, **options)
-    rate_limited("sig-bound", 5, per=1, key="{order}")(task)
+@pytest.mark.parametrize("above", [True, False])
+@pytest.mark.parametrize("wrapper", [passes, lambda function: function], ids=["wrapped", "plain"])
+@pytest.mark.parametrize("options", [{}, {"autoretry_for": (ValueError,)}], ids=["", "autoretry"])
+def test_keys_of_a_bound_task(
+    app: Celery, above: bool, wrapper: Any, options: dict[str, Any]
+) -> None:
+    limit = rate_limited("sig-bound", 5, per=1, key="{order}")
+    options = {**options, "name": "sig.bound", "shared": False, "bind": True}
+    if above:
+        task = limit(app.task(wrapper(bound), **options))
+    else:
+        task = app.task(limit(wrapper(bound)), **options)
+    app.finalize()
+    install(task)  # again, as a worker does when it starts
     assert plan_of(task).spends(("o1",), {})[0].key == "o1"
     assert task.delay("o1").get() == "sig.boundo1"
 

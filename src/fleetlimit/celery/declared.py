@@ -59,7 +59,7 @@ def parameters_of(function: Any) -> inspect.Signature:
     """How a function is called, and by which names its arguments are known: a wrapper that takes whatever comes
     (`*args, **kwargs`) has those of what it wraps."""
     bound = False
-    while hasattr(function, "__wrapped__") and _takes_anything(function):
+    while hasattr(function, "__wrapped__") and _stands_for_another(function):
         bound = bound or inspect.ismethod(function)
         function = function.__wrapped__
     found = inspect.signature(function, follow_wrapped=False)
@@ -68,7 +68,12 @@ def parameters_of(function: Any) -> inspect.Signature:
     return found
 
 
-def _takes_anything(function: Any) -> bool:
+def _stands_for_another(function: Any) -> bool:
+    """Whether its own signature says nothing: it takes whatever comes, or `functools.wraps` has copied that of the
+    function inside (of a bound method with the `self` that is given already)."""
+    copied = getattr(function, "__signature__", None)
+    if copied is not None and copied is getattr(function.__wrapped__, "__signature__", None):
+        return True
     kinds = inspect.signature(function, follow_wrapped=False).parameters.values()
     return {one.kind for one in kinds} == {
         inspect.Parameter.VAR_POSITIONAL,
