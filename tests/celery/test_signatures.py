@@ -93,7 +93,7 @@ def test_keys_of_a_bound_task(
     else:
         task = app.task(limit(wrapper(bound)), **options)
     app.finalize()
-    install(task)  # again, as a worker does when it starts
+    install(app.tasks["sig.bound"])  # again, as a worker does when it starts
     assert plan_of(task).spends(("o1",), {})[0].key == "o1"
     assert task.delay("o1").get() == "sig.boundo1"
 
