@@ -33,7 +33,7 @@ class Provider(redis.CredentialProvider):
         return "limits", "s3cret"
 
 @app.task(name="limited")
-@rate_limited("api", 1000)
+@rate_limited("api", 1000, per=1)
 def limited(n):
     print(f"ran {n}", flush=True)
 
