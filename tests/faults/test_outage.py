@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from fleetlimit.demo.processes import Server, redis_server, until
+from fleetlimit.store.keyspace import Keys
 from tests.celery.harness import Fleet, fleet, heard, window
 from tests.faults.drain import all_of, away, send
 from tests.faults.report import Note
@@ -57,7 +58,7 @@ def test_the_fleet_shares_the_limit(
             one.start("prefork", 2)
         # The last one to come was counted by all.
         until(
-            lambda: len(one.limits.zrange("fleetlimit:processes", 0, -1)) == 3,  # type: ignore[attr-defined]
+            lambda: len(one.limits.zrange(Keys().processes[0], 0, -1)) == 3,  # type: ignore[attr-defined]
             "all are there",
         )
         heard()
