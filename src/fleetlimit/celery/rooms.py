@@ -41,7 +41,11 @@ def former_rooms(
 ) -> Iterator[Room]:
     """Rooms in other places in which tasks of this broker lie: the limits were there before. `missed` is told of a
     place that does not answer."""
-    here = {_place(own.store)} if own else set()
+    try:
+        here = {_place(own.store)} if own else set()
+    except FleetlimitError as error:  # while it is away no place can be told from it: at the next start
+        missed(error)
+        return
     places = [*sources_of(app), *map(Source, settings_of(app).former_urls)]
     for place in places:
         store = RedisStore(place.redis, key_prefix=place.key_prefix or "")
