@@ -43,7 +43,9 @@ def former_rooms(
     place that does not answer."""
     try:
         here = {_place(own.store)} if own else set()
-    except FleetlimitError as error:  # while it is away no place can be told from it: at the next start
+    except (
+        FleetlimitError
+    ) as error:  # while it is away no place can be told from it: at the next start
         missed(error)
         return
     places = [*sources_of(app), *map(Source, settings_of(app).former_urls)]
