@@ -83,7 +83,7 @@ class SlowBroker:
 MESSAGE = json.dumps(
     {
         "id": "x", "headers": {"task": "t"}, "properties": {}, "serializer": "json", "exchange": "",
-        "routing_key": "celery", "eta": None, "copy": "", "queues": [], "more": {}, "ticket": "x",
+        "routing_key": "celery", "eta": None, "copy": "", "queues": [], "more": {}, "ticket": "x", "redelivered": False,
         "body": ["application/json", "utf-8", "[[], {}, {}]"],
     }
 )  # fmt: skip

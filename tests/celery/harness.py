@@ -156,6 +156,16 @@ def queued(one: Fleet, queue: str = "celery") -> int:
         return int(found.message_count)
 
 
+def put_down(one: Fleet, worker: Any, run: str, number: int, limit: str = "partner") -> None:
+    """Stop a worker while nothing is on its way to it: what a worker that shuts down fetches from Redis meanwhile is
+    lost, with or without a limit."""
+    limiter = patient(one)
+    limiter.pause(limit, 3600)
+    until(lambda: limiter.status(limit).parked + len(one.starts(run)) == number, "all are parked")
+    stop(worker)
+    limiter.resume(limit)
+
+
 def drained(one: Fleet, run: str, timeout: float = 60) -> list[int]:
     """What has run when nobody waits any more, and who was admitted last has started."""
     until(lambda: patient(one).status("partner").waiting == 0, "an empty line", timeout)

@@ -23,6 +23,7 @@ from .harness import (
     numbers,
     parked,
     patient,
+    put_down,
     runs_at_full_pace,
     shop,
 )
@@ -50,7 +51,7 @@ def test_a_broker_under_another_url_is_the_same(server: Server, tmp_path: Path) 
         try:
             worker, run = one.start("prefork", 2), one.run()
             backlog(one, run, 60)
-            stop(worker)
+            put_down(one, worker, run, 60)
             one.start("prefork", 2, TEST_BROKER=long)
             since = time.time() + 2
             for n in range(60, 180):
@@ -110,7 +111,7 @@ def test_what_is_parked_is_let_go_whatever_the_deploy(
     with fleet(tmp_path, server.url, server.url, **shop(CALL)) as one:
         worker, run = one.start("prefork", 2), one.run()
         backlog(one, run, 130)
-        stop(worker)
+        put_down(one, worker, run, 130)
         left = parked(one)
         since = time.time()
         one.start("prefork", 2, **shop(tasks, **settings))
