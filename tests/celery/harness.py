@@ -156,12 +156,16 @@ def queued(one: Fleet, queue: str = "celery") -> int:
         return int(found.message_count)
 
 
-def put_down(one: Fleet, worker: Any, run: str, number: int, limit: str = "partner") -> None:
+def put_down(
+    one: Fleet, worker: Any, run: str, number: int, limit: str = "partner", key: str | None = None
+) -> None:
     """Stop a worker while nothing is on its way to it: what a worker that shuts down fetches from Redis meanwhile is
     lost, with or without a limit."""
     limiter = patient(one)
     limiter.pause(limit, 3600)
-    until(lambda: limiter.status(limit).parked + len(one.starts(run)) == number, "all are parked")
+    until(
+        lambda: limiter.status(limit, key).parked + len(one.starts(run)) == number, "all are parked"
+    )
     stop(worker)
     limiter.resume(limit)
 

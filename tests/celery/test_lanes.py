@@ -10,7 +10,7 @@ import pytest
 
 from fleetlimit.demo.processes import Server, stop, until
 
-from .harness import backlog, fleet, kill, numbers, patient, runs_at_full_pace, shop
+from .harness import backlog, fleet, kill, numbers, patient, put_down, runs_at_full_pace, shop
 
 LIMIT = 15
 CALL: dict[str, Any] = {"call": ("partner", LIMIT)}
@@ -48,7 +48,7 @@ def test_a_limit_is_renamed(server: Server, tmp_path: Path) -> None:
     with fleet(tmp_path, server.url, server.url, **shop({"call": ("old", LIMIT)})) as one:
         worker, run = one.start("prefork", 2), one.run()
         backlog(one, run, 180, limit="old")
-        stop(worker)
+        put_down(one, worker, run, 180, limit="old")
         one.start("prefork", 2, **shop({"call": ("new", LIMIT)}))
         runs_at_full_pace(one, run, LIMIT, time.time() + 2)
         assert numbers(one.wait(run, 180)) == list(range(180))

@@ -14,7 +14,7 @@ import pytest
 from fleetlimit import RateLimiter
 from fleetlimit.demo.processes import Server, redis_server, spawn, stop, until
 
-from .harness import Fleet, fleet, window
+from .harness import Fleet, fleet, put_down, window
 
 TEN = "api-10-1-1"
 
@@ -89,7 +89,7 @@ def test_all_workers_are_down_for_a_while(one: Fleet) -> None:
         one.send("ten", run, n)
     until(lambda: parked(one, run) > 50, "parked")
     one.wait(run, 10)
-    stop(worker)
+    put_down(one, worker, run, 80, TEN, run)
     before = len(one.starts(run))
     until(lambda: RateLimiter(one.redis_url).status(TEN, run).next_due == 0, "idle cells")
     one.start("prefork", 2)
