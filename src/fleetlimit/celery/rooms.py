@@ -41,19 +41,18 @@ def former_rooms(
 ) -> Iterator[Room]:
     """Rooms in other places in which tasks of this broker lie: the limits were there before. `missed` is told of a
     place that does not answer."""
+    # While it is away no other place can be told from it: they are looked for at the next start.
     try:
-        here = {_place(own.store)} if own else set()
-    except (
-        FleetlimitError
-    ) as error:  # while it is away no place can be told from it: at the next start
+        here = {own.store.identity()} if own else set()
+    except FleetlimitError as error:
         missed(error)
         return
-    places = [*sources_of(app), *map(Source, settings_of(app).former_urls)]
-    for place in places:
-        store = RedisStore(place.redis, key_prefix=place.key_prefix or "")
+    for source in [*sources_of(app), *map(Source, settings_of(app).former_urls)]:
+        store = RedisStore(source.redis, key_prefix=source.key_prefix or "")
         try:
-            if _place(store) not in here:
-                here.add(_place(store))
+            place = store.identity()
+            if place not in here:
+                here.add(place)
                 room = Room(store, broker_of(app))
                 if room.broker and room.parked_for(room.broker).parked:
                     yield room
@@ -61,8 +60,3 @@ def former_rooms(
         except FleetlimitError as error:
             missed(error)
         store.close()
-
-
-def _place(store: RedisStore) -> str:
-    """What tells two databases apart, however they are addressed."""
-    return store.identity()
