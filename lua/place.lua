@@ -19,7 +19,11 @@ local function find_place(ask, l)
   l.ticket = ask.id ~= '' and ticket_at(l, ask.id) or nil
   if l.count == 0 then return end
   notice_gone(l, ask.now)
-  if l.ticket then l.seen = l.ticket.place end
+  if l.ticket then
+    -- whose place was taken after its message was written gave itself back: its turn did not wake it
+    l.woken = not (ask.first_seen > 0 and ask.first_seen < l.ticket.place)
+    l.seen = l.ticket.place
+  end
   local place, lane = l.seen > 0 and l.seen or nil, l.ticket and l.ticket.lane
   l.rank = rank_of(l, place, ask.id, lane)
   l.before, l.most = units_ahead(l, l.rank, place, lane and ask.id, ask.now)
@@ -29,6 +33,7 @@ end
 local function examine(ask, k, a, rule)
   local l = line_at(KEYS, k)
   l.rank, l.count, l.seen, l.before, l.most = 0, 0, ask.first_seen, 0, 0
+  l.woken = l.seen > 0
   l.given, l.cost = ARGV[a + 1], tonumber(ARGV[a + 2]) -- the caller's own rule
   l.rule, l.pause, l.algorithm, l.r = rule.text, rule.pause, rule.algorithm, rule.r
   local other = known_as(l, l.rule)
@@ -48,7 +53,7 @@ end
 -- asked could start it, lest one is booked for later than it could be and its cells until then are lost
 local function judge(ask, l, together)
   local turn = l.algorithm.pace(l.r, l.before)
-  local may_sleep = l.seen > 0 and ask.max_sleep or math.floor(ask.max_sleep / NEWCOMER_SHARE)
+  local may_sleep = l.woken and ask.max_sleep or math.floor(ask.max_sleep / NEWCOMER_SHARE)
   local function all_fit() return l.algorithm.wait(l, l.r, ask.now, l.cost, l.before) <= may_sleep end
   -- turns are taken well ahead: a cell still free now belongs to one who is late, or to nobody
   local free = may_sleep > 0 and -math.min(FREE_US, may_sleep) or IDLE_US
@@ -57,7 +62,7 @@ local function judge(ask, l, together)
   local saving = l.most > l.cost or l.seen == 0 and l.count > 0 and l.units > l.count
   if idle and saving then idle = all_fit() end
   -- who was woken passes a second's worth of places, or any number if there are units for all of those ahead too
-  local passes = l.seen > 0 and (turn <= PASS_US and not saving or all_fit())
+  local passes = l.woken and (turn <= PASS_US and not saving or all_fit())
   l.blocked = l.lag > math.min(may_sleep, together) or l.rank > 0 and not idle and not passes
   l.wait = 0
   if l.blocked then

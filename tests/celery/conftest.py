@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,14 @@ from fleetlimit.demo.processes import Server
 from tests.brokers import Rabbit, rabbitmq
 
 from .harness import Fleet, fleet
+
+
+@pytest.fixture(autouse=True)
+def root_level() -> Iterator[None]:
+    """A worker in a thread of the tests sets the level of the root logger, for all tests after it."""
+    level = logging.getLogger().level
+    yield
+    logging.getLogger().setLevel(level)
 
 
 @pytest.fixture(scope="module")

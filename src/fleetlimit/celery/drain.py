@@ -39,6 +39,7 @@ class Drain:
         own = own_room(app)
         if own is None:
             raise BrokerUnavailable("the app's broker does not say which one it is")
+        own.store.identity()  # where it gives no answer, no former place is told from it
         self._own = own
         self._former = list(former_rooms(app, own, lambda error: self.missed.append(str(error))))
         lead_us = AT_ONCE if at_once else settings_of(app).lead_us

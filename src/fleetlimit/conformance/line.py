@@ -104,6 +104,21 @@ class LineSuite:
         assert not store.acquire([Spend(ONE)], Ticket("t11", seen[11], max_sleep_us=0)).admitted
         assert store.acquire([Spend(ONE)], Ticket("t10", seen[10], max_sleep_us=0)).admitted
 
+    def test_who_gave_itself_back_passes_nobody(self, store: Store, clock: Clock) -> None:
+        """Its place is newer than its message says: it was not woken for a turn."""
+        store.acquire([Spend(ONE)])
+        message = store.acquire([Spend(ONE)], Ticket("t", max_sleep_us=0)).first_seen_us
+        clock.forward(0.1)
+        assert store.acquire([Spend(ONE)], Ticket("t", message)).admitted
+        clock.forward(0.01)
+        store.acquire([Spend(ONE)], Ticket("other", max_sleep_us=0))
+        clock.forward(0.01)
+        taken = store.acquire([Spend(ONE)], Ticket("t", max_sleep_us=0)).first_seen_us
+        back = store.acquire([Spend(ONE)], Ticket("t", message, max_sleep_us=200_000))
+        assert (back.verdict, back.first_seen_us) == (Verdict.DENIED, taken)
+        woken = store.acquire([Spend(ONE)], Ticket("t", taken, max_sleep_us=200_000))
+        assert woken.admitted
+
     def test_dead_tickets_leave_by_themselves(self, store: Store, clock: Clock) -> None:
         store.acquire([Spend(ONE)])
         for n in range(40):

@@ -143,6 +143,7 @@ class _Look:
     spend: Spend
     line: _Line
     seen: int
+    woken: bool
     at: Standing
     rank: int
     before: int
@@ -155,7 +156,7 @@ class _Look:
     def judge(self, now: int, max_sleep: int, together: int) -> None:
         """How long it must wait for this limit, if it must; `together`: the latest that all limits asked
         could start it."""
-        if not self.seen:
+        if not self.woken:
             max_sleep //= NEWCOMER_SHARE
         cost, turn = self.spend.cost, self.rule.pace_us(self.before)
         wait = self.rule.wait_us(self.former, now, cost, self.before)
@@ -164,7 +165,7 @@ class _Look:
         # What somebody ahead saves up for a larger cost goes to nobody else.
         idle = idle and (not self.saving or wait <= max_sleep)
         # Places of a second's worth, or any number if there are units for all of those ahead too.
-        passes = self.seen and ((turn <= PASS_US and not self.saving) or wait <= max_sleep)
+        passes = self.woken and ((turn <= PASS_US and not self.saving) or wait <= max_sleep)
         blocked = self.at.lag_us > min(max_sleep, together)
         if blocked or (self.rank > 0 and not idle and not passes):
             self.wait_us = max(wait, 1, self.pause_us + turn if self.pause_us > 0 else 0)
@@ -272,14 +273,16 @@ class MemoryStore:
         line, override = self._line(one.limit, one.key), self.override(one.limit.name)
         rule = override.rule(one.limit.rule)
         seen = ticket.first_seen_us if ticket else 0
-        rank = before = most = 0
+        woken, rank, before, most = seen > 0, 0, 0, 0
         if line.units or seen:
             late = line.overdue(now, ticket.grace_us if ticket else 0, write=write)
             id = ticket.name if ticket else ""
             gone = line.gone_at(late, now) if line.order else line.gone
             if write:
                 line.gone = gone
-            seen = line.seen.get(id, seen)
+            if id in line.seen:
+                # Whose place was taken after its message was written gave itself back: its turn did not wake it.
+                woken, seen = not 0 < seen < line.seen[id], line.seen[id]
             held = id if id in line.seen else None
             passed = {id for at, id in late if not line.saves(rule, at, id, now)}
             rank, before, most = _ahead(line, passed, gone, seen, held)
@@ -290,7 +293,7 @@ class MemoryStore:
         pause = override.pause_until_us - now
         at = _paused(rule.look(state, now, one.cost), pause)
         saving = most > one.cost or (not seen and line.units > len(line.order))
-        return _Look(one, line, seen, at, rank, before, saving, pause, rule, state)
+        return _Look(one, line, seen, woken, at, rank, before, saving, pause, rule, state)
 
     def _answer(
         self, looks: list[_Look], now: int, ticket: Ticket | None, *, write: bool = True
@@ -300,13 +303,12 @@ class MemoryStore:
         expires = bool(
             ticket and ticket.expires_in_us is not None and wait > max(ticket.expires_in_us, 0)
         )
+        first_seen = _first_seen(looks, now, wait, ticket) if ticket else 0
         if write:
             binding = next(one for one in looks if one.wait_us == wait)
             for one in looks:
                 places = one is binding and bool(wait) and not expires
                 self._write(one, now, ticket, wait, sleep, places=places)
-        known = min((one.seen for one in looks if one.seen), default=now)
-        first_seen = (ticket.first_seen_us or (known if wait else 0)) if ticket else 0
         readings = tuple(
             read(
                 one.rule,
@@ -336,6 +338,16 @@ class MemoryStore:
             line.join(ticket.name, one.seen or now, deadline, one.spend.cost, now)
         elif ticket:
             line.leave(ticket.name)
+
+
+def _first_seen(looks: list[_Look], now: int, wait: int, ticket: Ticket) -> int:
+    """The place for the task's message: that in the line that binds."""
+    if not wait:
+        return ticket.first_seen_us
+    binding = next(one for one in looks if one.wait_us == wait)
+    if ticket.name in binding.line.seen:
+        return binding.line.seen[ticket.name]
+    return ticket.first_seen_us or min((one.seen for one in looks if one.seen), default=now)
 
 
 def _judged(looks: list[_Look], now: int, ticket: Ticket | None) -> list[_Look]:
