@@ -140,7 +140,7 @@ def test_what_was_revoked_stays_so_when_all_workers_restart(
             kill(worker)
         else:
             until(lambda: one.sender.control.inspect().revoked(), "the worker knows")
-            stop(worker)
+            put_down(one, worker, run, 60)
         one.start("prefork", 2)
         ran = drained(one, run)
         assert len(ran) == len(set(ran))
@@ -186,7 +186,7 @@ def test_a_worker_started_while_its_broker_is_down(
         with fleet(tmp_path, broker.url, server.url, **settings) as one:
             worker, run = one.start("prefork", 2), one.run()
             backlog(one, run, 90)
-            stop(worker)
+            put_down(one, worker, run, 90)
             stop(broker.process)
             left = parked(one)
             waits = one.start(ready=False, **shop(CALL, fleetlimit_waiting_room=room))
