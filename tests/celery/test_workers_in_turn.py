@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import redis
 from celery import Celery, _state, signals
 from celery.contrib.testing.worker import start_worker
 
@@ -59,3 +60,11 @@ def test_each_hears_what_is_its_own(server: Server, monkeypatch: pytest.MonkeyPa
             until(lambda name=name: name in ready, "it ran")
         assert receivers() == before
     assert ready == ["first", "second"]
+
+
+def test_its_broker_is_known_before_anything_can_be_parked(server: Server) -> None:
+    """Else who ends a pause just then finds no line, and what was parked waits for the end of the pause."""
+    app = one_app(server, "third")
+    client = redis.Redis.from_url(server.url, decode_responses=True)
+    app.Worker(pool="solo")  # made, and not started
+    assert client.zrange("fleetlimit:brokers", 0, -1) == [client.get("fleetlimit:broker")]

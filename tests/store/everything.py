@@ -50,6 +50,6 @@ def everything(limiter: RateLimiter) -> None:
     with pytest.raises(UnknownLimitError, match=r"five\?"):
         limiter.pause("fivee", 1)
     limiter.reset(ONE)
-    room.wake_all()
+    room.wake()
     assert store.beat("me:4", 10)[0] >= 4
     assert store.rejoin(Spend(ONE)) > 0

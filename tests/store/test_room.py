@@ -93,8 +93,8 @@ def test_far_turns_are_parked_near_ones_are_not(rig: Rig) -> None:
 
 def test_drains_in_order_at_the_limits_pace(rig: Rig, clock: Clock) -> None:
     rig.park(40)
-    for _ in range(2):  # the two near ones come by themselves
-        rig.queue.append((f"t{len(rig.queue)}", START, ""))
+    for n in range(2):  # the two near ones come by themselves
+        rig.queue.append((f"t{n}", START + 10 * (n + 1), ""))
     while len(rig.started) < 41:
         rig.let_go()
         assert Verdict.PARKED not in rig.deliver()

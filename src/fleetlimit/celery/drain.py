@@ -78,7 +78,7 @@ class Drain:
     def look(self) -> float:
         """Let go what is due; seconds until the next look."""
         for room in [*([self._own] if self._at_once else []), *self._former]:
-            room.wake_all()  # whatever their turn: so it is due now
+            room.wake()  # whatever their turn: so it is due now
         self._pauses = [
             one.look(pause) for one, pause in zip(self._releasers, self._pauses, strict=True)
         ]

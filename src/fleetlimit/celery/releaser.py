@@ -164,7 +164,7 @@ class Releaser:
             self._check()
         due = self._room.due_lines(serves=not self._away)
         if self._stepped(due.now_us):
-            self._room.wake_all()
+            self._room.wake()
             self._difference_us = None
             return FASTEST
         # Was it done by another one, before we came?

@@ -120,6 +120,9 @@ def _releasers(app: Any, ready: threading.Event, *, limited: bool) -> Iterator[R
         logger.warning("fleetlimit: %d tasks are parked in the waiting room%s", parked, why)
     unknown = store and not own  # what does not answer now may have tasks here
     if parks or parked or unknown:
+        with contextlib.suppress(FleetlimitError):
+            if own:
+                own.register()
         yield Releaser(app, lambda: own_room(app), ready, worker_state.revoked)
     with contextlib.suppress(FleetlimitError):
         for orphan in own.orphans() if own else ():

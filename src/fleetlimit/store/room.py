@@ -121,6 +121,11 @@ class Room:
 
     # --- for releasers ----------------------------------------------------------------------------
 
+    def register(self) -> None:
+        """Make this broker known before anything is parked for it: who changes a limit must find its lines."""
+        with translated([self._keys.brokers]):
+            self.store.connection.client.zadd(self._keys.brokers, {self.broker: 0}, nx=True)
+
     def due_lines(self, *, serves: bool = True) -> Due:
         """`serves`: this broker takes what is let go."""
         served_us = SERVED_US if serves else 0
@@ -206,14 +211,10 @@ class Room:
                 client.zadd(self._index, dict.fromkeys(lines, 0), xx=True)
                 at += 1_000
 
-    def wake(self, name: str) -> None:
-        """Have all lines of a limit visited at once: its pace has changed."""
+    def wake(self, name: str = "") -> None:
+        """Have all lines visited at once, or those of one limit: its pace has changed."""
         own, keyed = self._keys.state(name), self._keys.state(name)[:-1] + ":"
-        self.store.visit_at_once(lambda line: line == own or line.startswith(keyed))
-
-    def wake_all(self) -> None:
-        """Have every line visited at once."""
-        self.store.visit_at_once(lambda line: True)
+        self.store.visit_at_once(lambda line: not name or line == own or line.startswith(keyed))
 
     def _keys_of(self, line: str) -> list[str]:
         """Of a line, its quarantine and its override, and the index where that may go along."""
