@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from celery import _state
-from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from celery.utils.log import get_logger
 
 from fleetlimit import standin
@@ -24,6 +24,7 @@ from fleetlimit.celery.requeue import cannot_wait_in_queue, put_back, quit_deliv
 from fleetlimit.celery.restore import restore
 from fleetlimit.celery.signals import announce
 from fleetlimit.celery.start import give_back, start
+from fleetlimit.celery.tracing import ends_without_start
 from fleetlimit.errors import ConfigurationError, FleetlimitError, StateError, StoreUnavailable
 from fleetlimit.store.base import Outcome, Spend, Store, Ticket, Verdict, hop_us
 
@@ -113,6 +114,9 @@ def _pass(task: Any, plan: Plan, settings: Settings) -> None:
             outcome = delivery.wait(outcome)
     except SoftTimeLimitExceeded:  # in the middle of it: the task fails, and must not hold a place
         delivery.leave()
+        raise
+    except (Ignore, Reject, Retry):
+        ends_without_start()
         raise
     try:
         start(store, spends, outcome)
