@@ -267,10 +267,11 @@ end
 
 -- take or keep a place, and leave the message here: no deadline, no expiry, until it is let go
 local function park(l, id, t, former, message, now)
-  t.parked, l.extended = true, true
+  t.parked = true
   take_place(l, id, t, former, now)
-  redis.call('ZREM', l.due, id)
+  if former then redis.call('ZREM', l.due, id) end
   redis.call('HSET', l.room, id, message)
+  l.extended = redis.call('HLEN', l.room) == 1
 end
 
 -- after somebody left, or was let go: with nobody parked, the keys may expire again (the state not

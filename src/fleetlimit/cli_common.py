@@ -14,7 +14,8 @@ from fleetlimit.errors import ConfigurationError, FleetlimitError
 from fleetlimit.keys import encode
 from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import RateLimiter, redis_store
-from fleetlimit.store.room import Orphan, Room
+from fleetlimit.store.parked import Orphan
+from fleetlimit.store.room import Room
 
 __all__ = [
     "Failed",

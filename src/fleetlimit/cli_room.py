@@ -22,7 +22,8 @@ from fleetlimit.cli_common import (
     room_at,
     url_option,
 )
-from fleetlimit.store.room import Quarantined, Room, Status
+from fleetlimit.store.parked import Quarantined, Status
+from fleetlimit.store.room import Room
 
 __all__ = ["COMMANDS"]
 

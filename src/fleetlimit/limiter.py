@@ -17,8 +17,9 @@ from fleetlimit.limit import RateLimit, checked_policy, checked_processes, rules
 from fleetlimit.store.base import Outcome, Spend, Store
 from fleetlimit.store.guard import Guard, Health
 from fleetlimit.store.names import Noted, algorithm_in_use, announce, check_known
+from fleetlimit.store.parked import Quarantined, Status
 from fleetlimit.store.redis import RedisStore
-from fleetlimit.store.room import Quarantined, Room, Status
+from fleetlimit.store.room import Room
 
 __all__ = ["Decision", "Key", "RateLimiter", "merged", "redis_store"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from fleetlimit.demo.processes import Server, until
 from fleetlimit.store.base import Spend, Ticket
 from fleetlimit.store.connection import Connection
 from fleetlimit.store.redis import RedisStore
+from fleetlimit.store.scripts import Call
 
 TEN = RateLimit("ten", 10, 60, burst=10)
 
@@ -248,6 +249,25 @@ def test_an_interrupted_call_leaves_no_reply_behind(  # R7
         with pytest.raises(KeyboardInterrupt):
             connection.call("ECHO", "interrupted")
     assert connection.call("ECHO", "mine") == b"mine"
+
+
+def test_the_next_bite_is_on_its_way_while_one_is_looked_at(server: Server) -> None:
+    """Also bites of which nobody takes the replies: they are nobody else's."""
+    connection, taken = Connection(server.url, timeout=5), []
+    store = RedisStore(connection)
+
+    def bites(number: int) -> Iterator[list[Call]]:
+        for n in range(number):
+            taken.append(n)
+            yield [(store.keys.processes, ["", f"w{n}-{i}:1", 10_000_000]) for i in range(3)]
+
+    found = store.run_bites("beat", bites(3))
+    assert [(len(replies), len(taken)) for replies in found] == [(3, 2), (3, 3), (3, 3)]
+    half = store.run_bites("beat", bites(3))
+    next(half)
+    half.close()
+    until(lambda: store.beat("last:1", 10)[0] == 10, "its own answer")
+    assert len(connection.client.client_list()) <= 2
 
 
 def test_no_server_is_unavailable_with_its_cause() -> None:

@@ -14,7 +14,7 @@ import random
 import select
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from celery.utils.log import get_logger
@@ -90,7 +90,7 @@ class Releaser:
         self._lead_us = settings.lead_us if lead_us is None else lead_us
         self._secret = settings.secret
         self._publisher, self._away = Publisher(app), False
-        self._stopped = False
+        self._stopped = self._over = False
         self._expected_us = 0
         self._difference_us: int | None = None
         self._told: set[str] = set()
@@ -204,30 +204,33 @@ class Releaser:
     def serve(self, lines: Sequence[str]) -> int:
         """Let go what is due in these lines; how many tasks."""
         published = 0
-        for at in range(0, len(lines), _BITE):
-            fates = self._claim(lines[at : at + _BITE])
+        for claimed in self._room.releases(self._bites(lines), self._lead_us):
+            fates = [fate for one in claimed.items() if (fate := self._claimed(*one))]
             published += self._publish(fates)
             if became := [one for one in fates if one.became]:
                 self._tell(self._room.settle(became))
-            if self._away or self._stopped:
-                break
+            self._over = self._away or self._stopped
         return published
 
-    def _claim(self, lines: Sequence[str]) -> list[Fate]:
-        fates = []
-        for line, released in zip(lines, self._room.release(lines, self._lead_us), strict=True):
-            if isinstance(released, StateError):  # one bad line must not hold up the others
-                self._say_once(f"{released}; looks again every {_BAD_LINE_S:g} s")
-                self._room.postpone(line, _BAD_LINE_S)
-                continue
-            if released.newer:
-                self._say_once(
-                    f"{line} holds tasks that a later version of fleetlimit parked; they stay"
-                )
-            if released.unreadable:
-                self._tell({line: released.unreadable})
-            fates.append(Fate(released))
-        return fates
+    def _bites(self, lines: Sequence[str]) -> Iterator[Sequence[str]]:
+        self._over = False
+        for at in range(0, len(lines), _BITE):
+            if self._over:
+                return
+            yield lines[at : at + _BITE]
+
+    def _claimed(self, line: str, released: Released | StateError) -> Fate | None:
+        if isinstance(released, StateError):  # one bad line must not hold up the others
+            self._say_once(f"{released}; looks again every {_BAD_LINE_S:g} s")
+            self._room.postpone(line, _BAD_LINE_S)
+            return None
+        if released.newer:
+            self._say_once(
+                f"{line} holds tasks that a later version of fleetlimit parked; they stay"
+            )
+        if released.unreadable:
+            self._tell({line: released.unreadable})
+        return Fate(released)
 
     def _publish(self, fates: Sequence[Fate]) -> int:
         """Publish all, and note what became of each."""

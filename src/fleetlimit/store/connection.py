@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import redis
@@ -17,6 +17,8 @@ __all__ = ["Connection"]
 #: Before 5.3, redis-py wants to know what a connection is for.
 _COMMAND = ("EVALSHA",) if tuple(map(int, redis.__version__.split(".")[:2])) < (5, 3) else ()
 TIMEOUT_S = 0.25
+#: So many commands are packed and sent at a time.
+_PACKED = 8
 
 
 class Connection:
@@ -82,14 +84,29 @@ class Connection:
     def call_many(self, commands: Sequence[Sequence[str | int | bytes]]) -> list[Any]:
         """Several commands in one round trip, each sent once; an error that the server answers stands in the
         place of its reply. On a Cluster, and with a client of another kind, one after the other."""
+        replies = self.sent(commands)
+        next(replies)
+        return list(replies)
+
+    def sent(self, commands: Sequence[Sequence[str | int | bytes]]) -> Iterator[Any]:
+        """The same for who has more to do meanwhile: all are sent before the first value comes, which is None; then
+        come the replies. Whoever does not take them all closes the iterator."""
         client = self.client
         if type(client) is not redis.Redis:
-            return [self._answer(command) for command in commands]
+            yield
+            yield from map(self._answer, commands)
+            return
         pool = client.connection_pool
         connection: Any = pool.get_connection(*_COMMAND)
         try:
-            connection.send_packed_command(connection.pack_commands(commands))
-            return [self._one_of_many(connection) for _ in commands]
+            for at in range(
+                0, len(commands), _PACKED
+            ):  # the server works while the next are packed
+                packed = connection.pack_commands(commands[at : at + _PACKED])
+                connection.send_packed_command(packed)
+            yield
+            for _ in commands:
+                yield self._one_of_many(connection)
         except BaseException:
             connection.disconnect()
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fleetlimit.store.keyspace import is_broker, is_state, raw, text
@@ -11,6 +12,9 @@ from fleetlimit.store.redis import RedisStore, translated
 
 __all__ = [
     "Lane",
+    "Orphan",
+    "Quarantined",
+    "Status",
     "known_brokers",
     "lanes_of",
     "live_workers",
@@ -23,6 +27,42 @@ __all__ = [
 _CHUNK = 1_000
 #: Lines read in one round trip.
 _BITE = 100
+
+
+@dataclass(frozen=True)
+class Status:
+    """What waits under one key."""
+
+    #: Tasks in the line, parked or not.
+    waiting: int
+    #: Of these, those whose message lies in the waiting room.
+    parked: int
+    #: Seconds since the first in line was first seen; None when nobody waits.
+    oldest: float | None
+    #: Seconds until the next parked task is let go; None when nobody is parked.
+    next_due: float | None
+    #: Seconds until a pause ends; 0 when there is none.
+    paused: float
+    #: Messages that could not be let go, beside the line.
+    quarantined: int = 0
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """A broker with parked tasks and no worker that would let them go."""
+
+    broker: str
+    lines: int
+    parked: int
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A message that could not be let go: the task's id, why, and when it came there (seconds since the epoch)."""
+
+    id: str
+    error: str
+    at: float
 
 
 def known_brokers(store: RedisStore) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -20,7 +20,7 @@ from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Ver
 from fleetlimit.store.connection import Connection
 from fleetlimit.store.failures import CLIENT_ERRORS, cause_of, failure_of
 from fleetlimit.store.keyspace import Keys, is_broker, raw, text
-from fleetlimit.store.scripts import script
+from fleetlimit.store.scripts import Call, script
 
 __all__ = ["LEASE_US", "RedisStore", "translated"]
 
@@ -203,19 +203,26 @@ class RedisStore:
             failure, cause = failure_of(error, keys), cause_of(error)
         raise failure from cause
 
-    def run_many(
-        self, name: str, calls: Sequence[tuple[Sequence[str | bytes], Sequence[Arg]]]
-    ) -> list[Any]:
+    def run_many(self, name: str, calls: Sequence[Call]) -> list[Any]:
         """Run a script several times in one round trip: the replies, a `StateError` in
         the place of one. :raises StoreUnavailable: when the store gave no answer, or refuses."""
-        with translated([keys[0] for keys, _ in calls]):
-            replies = script(name).many(self.connection, calls)
-        for n, reply in enumerate(replies):
-            if isinstance(reply, Exception):
-                replies[n] = failure_of(reply, calls[n][0])
-                if not isinstance(replies[n], StateError):
-                    raise replies[n] from cause_of(reply)
-        return replies
+        return next(self.run_bites(name, [calls]))
+
+    def run_bites(self, name: str, bites: Iterable[Sequence[Call]]) -> Iterator[list[Any]]:
+        """The same, bite by bite: the store works on the next one while the caller is busy with one."""
+        found = script(name).bites(self.connection, bites)
+        while True:
+            with translated([]):
+                one = next(found, None)
+            if one is None:
+                return
+            calls, replies = one
+            for n, reply in enumerate(replies):
+                if isinstance(reply, Exception):
+                    replies[n] = failure_of(reply, calls[n][0])
+                    if not isinstance(replies[n], StateError):
+                        raise replies[n] from cause_of(reply)
+            yield replies
 
     def given_override(self, name: str, *, fresh: bool = False) -> str:
         """On a Cluster the override lies in another slot than a line: it is read apart, at most once

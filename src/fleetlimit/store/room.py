@@ -8,15 +8,20 @@ under a lease, publish it and `settle` what became of it. A crash at any point v
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 from fleetlimit.errors import StateError
 from fleetlimit.store.base import Ticket, task_id
 from fleetlimit.store.keyspace import is_broker, name_and_key, raw, text
 from fleetlimit.store.mend import sound_lines
 from fleetlimit.store.parked import (
+    Orphan,
+    Quarantined,
+    Status,
     known_brokers,
     lanes_of,
     parked_lines,
@@ -24,8 +29,9 @@ from fleetlimit.store.parked import (
     quarantine,
 )
 from fleetlimit.store.redis import LEASE_US, RedisStore, translated
+from fleetlimit.store.scripts import Call
 
-__all__ = ["Due", "Fate", "Orphan", "Quarantined", "Released", "Room", "Status"]
+__all__ = ["Due", "Fate", "Released", "Room"]
 
 #: A task let go that does not come within this loses its ticket (not its place: it carries that).
 GRACE_US = Ticket.grace_us
@@ -74,42 +80,6 @@ class Fate:
     became: dict[str, tuple[str, bool] | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Status:
-    """What waits under one key."""
-
-    #: Tasks in the line, parked or not.
-    waiting: int
-    #: Of these, those whose message lies in the waiting room.
-    parked: int
-    #: Seconds since the first in line was first seen; None when nobody waits.
-    oldest: float | None
-    #: Seconds until the next parked task is let go; None when nobody is parked.
-    next_due: float | None
-    #: Seconds until a pause ends; 0 when there is none.
-    paused: float
-    #: Messages that could not be let go, beside the line.
-    quarantined: int = 0
-
-
-@dataclass(frozen=True)
-class Orphan:
-    """A broker with parked tasks and no worker that would let them go."""
-
-    broker: str
-    lines: int
-    parked: int
-
-
-@dataclass(frozen=True)
-class Quarantined:
-    """A message that could not be let go: the task's id, why, and when it came there (seconds since the epoch)."""
-
-    id: str
-    error: str
-    at: float
-
-
 class Room:
     """The rooms of one Redis store. A releaser says for which broker it works."""
 
@@ -149,24 +119,36 @@ class Room:
 
     def release(self, lines: Sequence[str], lead_us: int) -> list[Released | StateError]:
         """Claim what is due in these lines, `lead_us` before its turn."""
-        calls = [(self._keys_of(line), self._release_args(line, lead_us)) for line in lines]
-        found: list[Released | StateError] = []
-        for line, reply in zip(lines, self.store.run_many("release", calls), strict=True):
-            if isinstance(reply, StateError):
-                found.append(reply)
-                continue
-            copy, next_us, newer, unreadable, *rest = reply
-            if unreadable:
-                self._note_quarantine(line)
-            if self.store.is_cluster:
-                self._note_visit(line, next_us)
-            ids, seen, texts = rest[::3], rest[1::3], rest[2::3]
-            messages = [
-                (text(id), int(at), text(message))
-                for id, at, message in zip(ids, seen, texts, strict=True)
-            ]
-            found.append(Released(line, copy, next_us, newer, unreadable, messages))
-        return found
+        return [*next(self.releases([lines], lead_us)).values()]
+
+    def releases(
+        self, bites: Iterable[Sequence[str]], lead_us: int
+    ) -> Iterator[dict[str, Released | StateError]]:
+        """The same, bite by bite; the store claims the next bite while the caller is busy with one."""
+        asked: deque[Sequence[str]] = deque()
+
+        def calls() -> Iterator[list[Call]]:
+            for lines in bites:
+                asked.append(lines)
+                yield [(self._keys_of(line), self._release_args(line, lead_us)) for line in lines]
+
+        for replies in self.store.run_bites("release", calls()):
+            lines = asked.popleft()
+            yield dict(zip(lines, map(self._released, lines, replies), strict=True))
+
+    def _released(self, line: str, reply: Any) -> Released | StateError:
+        if isinstance(reply, StateError):
+            return reply
+        copy, next_us, newer, unreadable, *rest = reply
+        if unreadable:
+            self._note_quarantine(line)
+        if self.store.is_cluster:
+            self._note_visit(line, next_us)
+        messages = [
+            (text(id), int(at), text(message))
+            for id, at, message in zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+        ]
+        return Released(line, copy, next_us, newer, unreadable, messages)
 
     def _release_args(self, line: str, lead_us: int) -> list[str | int | bytes]:
         override = self.store.given_override(name_and_key(line)[0], fresh=True)

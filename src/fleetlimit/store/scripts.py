@@ -8,16 +8,19 @@ top of the repository and in `fleetlimit/lua/` inside the wheel.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from redis.exceptions import NoScriptError, ResponseError
 
 from fleetlimit.store.connection import Connection
 
-__all__ = ["Script", "script"]
+__all__ = ["Call", "Script", "script"]
+
+#: Keys and arguments.
+Call: TypeAlias = "tuple[Sequence[str | bytes], Sequence[str | int | bytes]]"
 
 #: The file of an algorithm, by the letter of its rules.
 _ALGORITHMS = {
@@ -53,21 +56,40 @@ class Script:
         except NoScriptError:
             return connection.call("EVAL", self.text, len(keys), *keys, *args)
 
-    def many(
-        self,
-        connection: Connection,
-        calls: Sequence[tuple[Sequence[str | bytes], Sequence[str | int | bytes]]],
-    ) -> list[Any]:
-        """Several calls (keys, arguments) in one round trip; an error stands in the place of its reply."""
+    def bites(
+        self, connection: Connection, bites: Iterable[Sequence[Call]]
+    ) -> Iterator[tuple[Sequence[Call], list[Any]]]:
+        """Many calls, each bite of them in one round trip: the bite and its replies; an error stands in the place of
+        a reply. The next bite is taken and sent before one is given out, so the server need not wait for the caller."""
+        sent: list[tuple[Sequence[Call], Iterator[Any]]] = []
+        try:
+            for calls in bites:
+                sent.append((calls, self._send(connection, calls)))
+                if len(sent) > 1:
+                    yield self._received(connection, *sent.pop(0))
+            while sent:
+                yield self._received(connection, *sent.pop(0))
+        finally:
+            for _, replies in sent:
+                replies.close()  # type: ignore[attr-defined]
+
+    def _send(self, connection: Connection, calls: Sequence[Call]) -> Iterator[Any]:
         commands = [("EVALSHA", self.sha, len(keys), *keys, *args) for keys, args in calls]
-        replies = connection.call_many(commands)
-        for n, reply in enumerate(replies):
+        replies = connection.sent(commands)
+        next(replies)
+        return replies
+
+    def _received(
+        self, connection: Connection, calls: Sequence[Call], replies: Iterator[Any]
+    ) -> tuple[Sequence[Call], list[Any]]:
+        found = list(replies)
+        for n, reply in enumerate(found):
             if isinstance(reply, NoScriptError):
                 try:
-                    replies[n] = self(connection, *calls[n])
+                    found[n] = self(connection, *calls[n])
                 except ResponseError as error:
-                    replies[n] = error
-        return replies
+                    found[n] = error
+        return calls, found
 
 
 def _assembled(name: str) -> str:
