@@ -173,12 +173,15 @@ local function probe(l, name, now)
   return true
 end
 
+-- where in l.line those of a lane begin who count as ahead
+local function beginning(name, lane) return '[' .. name .. ':' .. (lane.gone > 0 and sortable(lane.gone) or '') end
+
 -- the first tickets (`most` of them) of the lanes that are not gone, in order: { id, lane, place }
 local function first_in(l, most)
   local found, lanes = {}, 0
   for name, lane in pairs(lanes_of(l)) do
-    local from = '[' .. name .. ':' .. (lane.gone > 0 and sortable(lane.gone) or '')
-    for _, its in ipairs(redis.call('ZRANGE', l.line, from, '(' .. name .. ';', 'BYLEX', 'LIMIT', 0, most)) do
+    local all = { beginning(name, lane), '(' .. name .. ';', 'BYLEX', 'LIMIT', 0, most }
+    for _, its in ipairs(redis.call('ZRANGE', l.line, unpack(all))) do
       found[#found + 1] = { id = id_in(its), order = string.sub(its, #name + 2), lane = name }
     end
     lanes = lanes + 1
@@ -191,10 +194,9 @@ end
 local function rank_of(l, place, id, name)
   local rank = 0
   for its, lane in pairs(lanes_of(l)) do
-    local from = '[' .. its .. ':' .. (lane.gone > 0 and sortable(lane.gone) or '')
     local to = '(' .. its .. ';'
     if place then to = '(' .. its .. ':' .. sortable(place) .. (its == name and ':' .. id or '') end
-    rank = rank + redis.call('ZLEXCOUNT', l.line, from, to)
+    rank = rank + redis.call('ZLEXCOUNT', l.line, beginning(its, lane), to)
   end
   for _, one in ipairs(l.late) do
     local before = not place or one.t.place < place or one.t.place == place and one.t.lane == name and one.id < id

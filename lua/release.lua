@@ -52,8 +52,7 @@ local function foreign_ahead(place)
   local sum = 0
   for name, lane in pairs(l.by_lane) do
     if not lane.ours and lane.gone < NOBODY then
-      local from = '[' .. name .. ':' .. (lane.gone > 0 and sortable(lane.gone) or '')
-      local number = redis.call('ZLEXCOUNT', l.line, from, '(' .. name .. ':' .. sortable(place))
+      local number = redis.call('ZLEXCOUNT', l.line, beginning(name, lane), '(' .. name .. ':' .. sortable(place))
       for _, one in ipairs(l.late) do
         if one.t.lane == name and one.t.place >= lane.gone and one.t.place < place then number = number - 1 end
       end
