@@ -203,6 +203,18 @@ def test_a_wrong_url_says_what_is_wrong_and_no_password(url: str, said: str) -> 
     assert "secret" not in str(caught.value)
 
 
+def test_the_acl_user_of_the_docs_may_use_all_that_the_scripts_do() -> None:
+    """Also what they do only where something was lost."""
+    root = Path(__file__).parents[2]
+    line = re.search(r"^ACL SETUSER (.*)$", (root / "docs" / "outages.md").read_text(), re.MULTILINE)
+    assert line
+    used: set[str] = set()
+    for script in (root / "lua").glob("*.lua"):
+        used |= set(re.findall(r"redis\.p?call\('([A-Z]+)'", script.read_text()))
+    assert len(used) > 20
+    assert {f"+{command.lower()}" for command in used} <= set(line[1].split())
+
+
 def test_the_acl_user_of_the_docs_is_enough(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "outages.md").read_text()
     line = re.search(r"^ACL SETUSER (.*)$", page, re.MULTILINE)
