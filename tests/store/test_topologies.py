@@ -206,7 +206,9 @@ def test_a_wrong_url_says_what_is_wrong_and_no_password(url: str, said: str) -> 
 def test_the_acl_user_of_the_docs_may_use_all_that_the_scripts_do() -> None:
     """Also what they do only where something was lost."""
     root = Path(__file__).parents[2]
-    line = re.search(r"^ACL SETUSER (.*)$", (root / "docs" / "outages.md").read_text(), re.MULTILINE)
+    line = re.search(
+        r"^ACL SETUSER (.*)$", (root / "docs" / "outages.md").read_text(), re.MULTILINE
+    )
     assert line
     used: set[str] = set()
     for script in (root / "lua").glob("*.lua"):
