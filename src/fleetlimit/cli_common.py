@@ -17,6 +17,7 @@ from fleetlimit.limiter import RateLimiter, redis_store
 from fleetlimit.store.room import Orphan, Room
 
 __all__ = [
+    "MARGIN",
     "Failed",
     "as_option",
     "as_typed",
@@ -48,6 +49,21 @@ key_option = click.option(
     multiple=True,
     help="The key, for a limit that is counted for each of them; of a key of several parts, each part.",
 )
+
+
+class _Margin(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
+    name = "float|auto"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float | str:
+        if value == "auto":
+            return "auto"
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor `auto`", param, ctx)
+
+
+MARGIN = _Margin()
 
 
 def limiter_at(url: str | None) -> RateLimiter:

@@ -58,7 +58,7 @@ asks = st.tuples(st.integers(0, len(LIMITS) - 1), st.sampled_from(["", "k"]), st
 steps = st.tuples(
     gaps,
     st.sampled_from(
-        ["acquire"] * 14 + ["peek", "give_back", "delay", "reset", "configure", "pause"]
+        ["acquire"] * 14 + ["peek", "give_back", "delay", "reset", "configure", "pause", "margin"]
     ),
     st.lists(asks, min_size=1, max_size=3, unique_by=lambda a: (LIMITS[a[0]].name, a[1])),
     tickets,
@@ -83,7 +83,7 @@ class Player:
             return self.store.peek(spends)
         if verb == "delay":
             return self.store.delay(spends, 20_000)
-        if verb in ("configure", "pause"):
+        if verb in ("configure", "pause", "margin"):
             return self._override(verb, *asked[0])
         if verb == "reset":
             return self.store.reset(spends[0].limit, spends[0].key)
@@ -100,6 +100,8 @@ class Player:
         change: dict[str, Any] = {"rules": OVERRIDES[cost + n % 6]}
         if verb == "pause":
             change = {"pause_us": cost * 50_000, "forced": bool(n % 2)}
+        if verb == "margin":
+            change = {"margin": cost * 13}  # from 13 to 91 thousandths
         return self.store.change_override(LIMITS[n].name, **change)
 
     def _ticket(self, ticket: tuple | None) -> Ticket | None:

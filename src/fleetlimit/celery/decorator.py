@@ -56,7 +56,7 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
         per: float | timedelta,
         *,
         burst: int | None = None,
-        margin: float = 0.01,
+        margin: float | str = "auto",
         on_outage: str | None = None,
         algorithm: str = "gcra",
         offset: float | timedelta = 0.0,

@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetlimit import standin
+from fleetlimit.algorithms.base import LEAST_MARGIN
 from fleetlimit.celery.config import limiter_of
+from fleetlimit.celery.host import lateness
 from fleetlimit.celery.punctual import Punctuality
 from fleetlimit.errors import StoreUnavailable
 from fleetlimit.store.base import Outcome, Spend, Store
 
 __all__ = ["give_back", "start", "warm"]
 
-#: A start is late when it lags by a tenth of what the margin allows, and this.
+#: A start is late when it lags by a tenth of what the margin allows, and this; or by half of a margin that was
+#: widened because starts come late, which leaves the other half for the way to the API.
 _LATE_US = 1_000
 #: A report takes time itself, on a host that is late: then the rest of it is reported too.
 _REPORTS = 3
@@ -31,7 +34,11 @@ def start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
     due = clock.due_us(outcome.now_us, outcome.sleep_us)
     if (early := due - clock.clock()) > 0:
         standin.sleep(early / 1e6)
-    tolerated = min(one.limit.per_us * one.limit.margin for one in spends) / 10 + _LATE_US
+    tolerated = min(one.limit.per_us * one.limit.least_margin for one in spends) / 10 + _LATE_US
+    if (late := clock.late_us(due)) <= tolerated:
+        return
+    lateness.note(late)
+    tolerated = max(tolerated, _half_of_widened(spends, outcome))
     reported = 0
     for _ in range(_REPORTS):
         late = clock.late_us(due) - reported
@@ -40,6 +47,14 @@ def start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
         with contextlib.suppress(StoreUnavailable):
             store.delay(spends, late)
         reported += late
+
+
+def _half_of_widened(spends: Sequence[Spend], outcome: Outcome) -> float:
+    """Half of the margin that a start may use up, microseconds; 0 if a limit's margin is at its least."""
+    pairs = zip(spends, outcome.readings, strict=False)
+    margins = ((one.limit.per_us, reading.rule.margin) for one, reading in pairs)
+    widened = (per * margin / 2000 if margin > LEAST_MARGIN else 0 for per, margin in margins)
+    return min(widened, default=0)
 
 
 def give_back(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
