@@ -24,7 +24,14 @@ from fleetlimit.algorithms.base import MOST_MARGIN
 from fleetlimit.errors import FleetlimitError
 from fleetlimit.store.base import Outcome, Spend, Store
 
-__all__ = ["SATURATED_US", "Lateness", "Saturation", "ask_for_margin", "lateness"]
+__all__ = [
+    "SATURATED_US",
+    "Lateness",
+    "Saturation",
+    "ask_for_margin",
+    "lateness",
+    "processor_times",
+]
 
 #: By how much the way to the API varies on a saturated host, microseconds.
 SATURATED_US = 60_000
@@ -37,7 +44,7 @@ _SECONDS, _RECENT_S = 3, 10.0
 _saturated: mmap.mmap | None = None
 
 
-def _processor_times() -> tuple[int, int] | None:
+def processor_times() -> tuple[int, int] | None:
     """Idle and all time of the processors that this process may use, in ticks; None where that is not known."""
     try:
         own = {f"cpu{n}" for n in os.sched_getaffinity(0)}
@@ -52,19 +59,15 @@ def _processor_times() -> tuple[int, int] | None:
 class Saturation:
     """Looks whether the host has idle time. Made before the pool forks."""
 
-    def __init__(
-        self,
-        times: Callable[[], tuple[int, int] | None] = _processor_times,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         global _saturated
         _saturated = _saturated or mmap.mmap(-1, 1)
-        self._times, self._clock = times, clock
-        self._last, self._since = times(), clock()
+        self._clock = clock
+        self._last, self._since = processor_times(), clock()
 
     def look(self) -> None:
         """To be called about once a second."""
-        now, former = self._times(), self._last
+        now, former = processor_times(), self._last
         self._last = now
         if now is None or former is None or now[1] <= former[1]:
             return
