@@ -65,17 +65,18 @@ local function rule_of(value)
   return ALGORITHMS[letter], r
 end
 
--- of a rule with an automatic margin: its number that grows with it, how many thousandths of the period that is under
--- the least margin, and the number of the period, below which it stays
-local LEAST_MARGIN, MOST_MARGIN, GROWS = 10, 100, { g = { 1, 1010 }, l = { 2, 1010 }, f = { 2, 10, 3 }, c = { 3, 10, 2 } }
+local LEAST_MARGIN, MOST_MARGIN = 10, 100
 local MARGIN_US, FADES_US = 60000000, 30000000 -- a margin lasts so long, and goes back in the last part of it
 
 -- the rule with so large a margin in force (`widened` in src/fleetlimit/algorithms/base.py)
 local function widened(rule, margin)
   local letter, own = string.match(rule, '^(%a),(.*)~10$')
-  if margin <= LEAST_MARGIN or not own then return rule end
+  if not own then return rule end
   margin = math.min(margin, MOST_MARGIN)
-  local r, grows = numbers_of(own), GROWS[letter]
+  -- which number grows with the margin, how many thousandths of the period that is under the least one, and which
+  -- number is the period, below which it stays (made here, and not in every decision)
+  local grows = ({ g = { 1, 1010 }, l = { 2, 1010 }, f = { 2, 10, 3 }, c = { 3, 10, 2 } })[letter]
+  local r = numbers_of(own)
   local number, more, whole = r[grows[1]], margin - LEAST_MARGIN, grows[2]
   number = number + math.floor(number / whole) * more + math.ceil(number % whole * more / whole)
   r[grows[1]] = grows[3] and math.min(number, r[grows[3]] - 1) or number
@@ -101,7 +102,8 @@ local function in_force(key, given, now, rule)
   if string.find(other, ';', 1, true) then -- of several the one that counts as the caller does
     other = string.match(';' .. other, ';(' .. string.sub(rule, 1, 1) .. '[^;]*)') or ''
   end
-  return widened(other ~= '' and other or rule, margin), math.max(pause - now, 0), margin
+  rule = other ~= '' and other or rule
+  return margin > LEAST_MARGIN and widened(rule, margin) or rule, math.max(pause - now, 0), margin
 end
 
 -- s: key, units, full_at; and kind (a letter) and n (the algorithm's numbers) if anything is remembered
