@@ -35,8 +35,9 @@ __all__ = [
 
 #: By how much the way to the API varies on a saturated host, microseconds.
 SATURATED_US = 60_000
-#: Without idle time for so long a host is saturated, seconds; and what share of the time still counts as none.
-_LASTING_S, _IDLE = 4.0, 0.03
+#: Without idle time for so long a host is saturated, seconds; where a worker has seen none at all since it was started,
+#: sooner, because its first tasks may come at once. And what share of the time still counts as none.
+_LASTING_S, _AT_START_S, _IDLE = 4.0, 1.0, 0.03
 #: Late starts count if they came in so many different seconds of the last ones (and over `_LASTING_S`).
 _SECONDS, _RECENT_S = 3, 10.0
 
@@ -64,6 +65,7 @@ class Saturation:
         _saturated = _saturated or mmap.mmap(-1, 1)
         self._clock = clock
         self._last, self._since = processor_times(), clock()
+        self._needed_s = _AT_START_S
 
     def look(self) -> None:
         """To be called about once a second."""
@@ -72,9 +74,9 @@ class Saturation:
         if now is None or former is None or now[1] <= former[1]:
             return
         if now[0] - former[0] > _IDLE * (now[1] - former[1]):
-            self._since = self._clock()
+            self._since, self._needed_s = self._clock(), _LASTING_S
         if _saturated:
-            _saturated[0] = self._clock() - self._since >= _LASTING_S
+            _saturated[0] = self._clock() - self._since >= self._needed_s
 
 
 class Lateness:
