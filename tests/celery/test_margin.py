@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import redis
 from fleetlimit import RateLimit
 from fleetlimit.celery import host
 from fleetlimit.celery.host import SATURATED_US, Lateness, Saturation, ask_for_margin
+from fleetlimit.celery.punctual import Punctuality
 from fleetlimit.celery.start import start
 from fleetlimit.demo.processes import Server, stop, until
 from fleetlimit.store.base import Spend, Ticket
@@ -111,24 +111,50 @@ def test_a_margin_is_asked_for_where_it_is_needed(monkeypatch: pytest.MonkeyPatc
     assert _ask(RateLimit("said", 20, 1, margin=0.01), store) == 0
 
 
+class Late:
+    """A host whose starts are late, on a clock that only moves when it is told so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_us = 1_767_225_600_000_000
+        self.said: list[int] = []
+        self.store = MemoryStore(lambda: self.now_us)
+        monkeypatch.setattr(self.store, "delay", lambda spends, late_us: self.said.append(late_us))
+        clock = Punctuality(lambda: self.now_us)
+        clock.due_us(self.now_us, 0)  # the difference of the two clocks is known
+        lateness = Lateness(lambda: self.now_us / 1e6)
+        monkeypatch.setattr(host, "lateness", lateness)
+        monkeypatch.setattr("fleetlimit.celery.start.lateness", lateness)
+        monkeypatch.setattr("fleetlimit.celery.start._punctuality", lambda pid, id: clock)
+
+    def start(self, limit: RateLimit, late_us: int) -> int:
+        """Start a run so late; what is said of it."""
+        asked = [Spend(limit)]
+        self.now_us += 2_000_000
+        outcome = self.store.acquire(asked)
+        self.now_us += late_us
+        self.said.clear()
+        start(self.store, asked, outcome)
+        return self.said[0] if self.said else 0
+
+
 def test_late_starts_ask_for_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts that come later than the margin allows, over several seconds."""
-    store, now = MemoryStore(), [0.0]
-    lateness = Lateness(lambda: now[0])
-    monkeypatch.setattr(host, "lateness", lateness)
-    monkeypatch.setattr("fleetlimit.celery.start.lateness", lateness)
-    asked = [Spend(SECOND)]
-    outcome = store.acquire(asked)
-    start(store, asked, outcome)  # in time
-    for now[0] in range(6):
-        start(store, asked, _later(store.acquire(asked), 35_000))
-    assert _ask(SECOND, store) >= 30
+    late = Late(monkeypatch)
+    late.start(SECOND, 500)
+    for _ in range(3):
+        assert _ask(SECOND, late.store) == 0
+        late.start(SECOND, 35_000)
+    assert _ask(SECOND, late.store) == 35
 
 
-def _later(outcome: Any, late_us: int) -> Any:
-    """The reply of a store, as it is read so much later."""
-    time.sleep(late_us / 1e6)
-    return outcome
+def test_a_widened_margin_covers_a_part_of_a_late_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of itself; what is beyond that moves the cells that follow."""
+    late = Late(monkeypatch)
+    assert late.start(SECOND, 40_000) == 40_000
+    late.store.change_override("second", margin=100)
+    assert late.start(SECOND, 40_000) == 0
+    assert late.start(SECOND, 70_000) == 20_000
+    assert late.start(RateLimit("second", 20, 1, margin=0.1), 40_000) == 40_000  # it is a number
 
 
 def test_one_busy_host_widens_the_margin_of_the_fleet(valkey: Server, tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from fleetlimit.store.base import Outcome, Spend, Store
 
 __all__ = ["give_back", "start", "warm"]
 
-#: A start is late when it lags by a tenth of what the margin allows, and this; or by half of a margin that was
-#: widened because starts come late, which leaves the other half for the way to the API.
+#: A start is late when it lags by a tenth of what the margin allows, and this.
 _LATE_US = 1_000
 #: A report takes time itself, on a host that is late: then the rest of it is reported too.
 _REPORTS = 3
@@ -38,7 +37,7 @@ def start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
     if (late := clock.late_us(due)) <= tolerated:
         return
     lateness.note(late)
-    tolerated = max(tolerated, _half_of_widened(spends, outcome))
+    due += _spared_us(spends, outcome)
     reported = 0
     for _ in range(_REPORTS):
         late = clock.late_us(due) - reported
@@ -49,12 +48,13 @@ def start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
         reported += late
 
 
-def _half_of_widened(spends: Sequence[Spend], outcome: Outcome) -> float:
-    """Half of the margin that a start may use up, microseconds; 0 if a limit's margin is at its least."""
+def _spared_us(spends: Sequence[Spend], outcome: Outcome) -> int:
+    """How much of a lateness a widened margin covers: half of it, for the other half is for the way to the API. 0 if
+    a limit's margin is at its least."""
     pairs = zip(spends, outcome.readings, strict=False)
     margins = ((one.limit.per_us, reading.rule.margin) for one, reading in pairs)
-    widened = (per * margin / 2000 if margin > LEAST_MARGIN else 0 for per, margin in margins)
-    return min(widened, default=0)
+    spared = (per * margin // 2000 if margin > LEAST_MARGIN else 0 for per, margin in margins)
+    return min(spared, default=0)
 
 
 def give_back(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
