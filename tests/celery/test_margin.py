@@ -148,12 +148,12 @@ def test_late_starts_ask_for_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_widened_margin_covers_a_part_of_a_late_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of itself; what is beyond that moves the cells that follow."""
+    """Up to half of itself; one that is later moves the cells that follow by all of it."""
     late = Late(monkeypatch)
     assert late.start(SECOND, 40_000) == 40_000
     late.store.change_override("second", margin=100)
     assert late.start(SECOND, 40_000) == 0
-    assert late.start(SECOND, 70_000) == 20_000
+    assert late.start(SECOND, 70_000) == 70_000
     assert late.start(RateLimit("second", 20, 1, margin=0.1), 40_000) == 40_000  # it is a number
 
 

@@ -37,7 +37,7 @@ def start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
     if (late := clock.late_us(due)) <= tolerated:
         return
     lateness.note(late)
-    due += _spared_us(spends, outcome)
+    tolerated = max(tolerated, _spared_us(spends, outcome))
     reported = 0
     for _ in range(_REPORTS):
         late = clock.late_us(due) - reported
@@ -49,8 +49,8 @@ def start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
 
 
 def _spared_us(spends: Sequence[Spend], outcome: Outcome) -> int:
-    """How much of a lateness a widened margin covers: half of it, for the other half is for the way to the API. 0 if
-    a limit's margin is at its least."""
+    """Up to which lateness a widened margin needs no report: half of it, for the other half is for the way to the
+    API. 0 if a limit's margin is at its least."""
     pairs = zip(spends, outcome.readings, strict=False)
     margins = ((one.limit.per_us, reading.rule.margin) for one, reading in pairs)
     spared = (per * margin // 2000 if margin > LEAST_MARGIN else 0 for per, margin in margins)
