@@ -14,6 +14,7 @@ from fleetlimit.errors import ConfigurationError, CostError
 
 __all__ = [
     "ALGORITHMS",
+    "DEFAULT_MARGIN",
     "POLICIES",
     "RateLimit",
     "checked_policy",
@@ -23,6 +24,9 @@ __all__ = [
 
 #: What may happen while the store is away.
 POLICIES = ("share", "wait", "open", "raise")
+
+#: What `margin` is if nothing is said.
+DEFAULT_MARGIN: float | str = 0.01
 
 #: Celery's form of a rate, and how many seconds its letters stand for.
 _RATE = re.compile(r"(\d{1,15})/([smhd])", re.ASCII)
@@ -46,7 +50,7 @@ class RateLimit:
         spaces them evenly, and `token_bucket` (default: `limit`); the others have none of their own.
     :param margin: the share of the period (0 is allowed) by which the way from admission to the API may vary
         without breaking the promise there. It stretches the emission interval or the log's period; of a fixed
-        window or a sliding counter's, the last share admits nothing. `"auto"` (default): 0.01, and up to 0.1
+        window or a sliding counter's, the last share admits nothing. Default: 0.01. `"auto"`: 0.01, and up to 0.1
         while a worker of the fleet sees that its host makes tasks late.
     :param on_outage: what happens while Redis is away: `"share"`, `"wait"`, `"open"`, `"raise"` (see
         `fleetlimit.store.guard`); None: what the app or the `RateLimiter` says.
@@ -62,7 +66,7 @@ class RateLimit:
     limit: int
     per: float
     burst: int = 1
-    margin: float | str = "auto"
+    margin: float | str = DEFAULT_MARGIN
     on_outage: str | None = None
     algorithm: str = "gcra"
     offset: float = 0.0
@@ -76,7 +80,7 @@ class RateLimit:
         per: float | timedelta | None = None,  # required: left out, it is named as any wrong value
         *,
         burst: int | None = None,
-        margin: float | str = "auto",
+        margin: float | str = DEFAULT_MARGIN,
         on_outage: str | None = None,
         algorithm: str = "gcra",
         offset: float | timedelta = 0.0,

@@ -19,7 +19,7 @@ from fleetlimit.store.memory import MemoryStore
 
 from .harness import fleet, patient, shop
 
-SECOND = RateLimit("second", 20, 1)
+SECOND = RateLimit("second", 20, 1, margin="auto")
 
 
 @pytest.fixture(autouse=True)
@@ -106,8 +106,10 @@ def test_a_margin_is_asked_for_where_it_is_needed(monkeypatch: pytest.MonkeyPatc
     assert _ask(SECOND, store) == 0
     monkeypatch.setattr(host, "_saturated", b"\x01")
     assert _ask(SECOND, store) == SATURATED_US // 1000
-    assert _ask(RateLimit("short", 20, 0.2), store) == 100
-    assert _ask(RateLimit("minute", 20, 60), store) == 0  # its least margin is 600 ms
+    assert _ask(RateLimit("short", 20, 0.2, margin="auto"), store) == 100
+    assert (
+        _ask(RateLimit("minute", 20, 60, margin="auto"), store) == 0
+    )  # its least margin is 600 ms
     assert _ask(RateLimit("said", 20, 1, margin=0.01), store) == 0
 
 
@@ -168,5 +170,5 @@ def test_one_busy_host_widens_the_margin_of_the_fleet(valkey: Server, tmp_path: 
             one.send("call", run, n)
         until(lambda: limiter.status("partner").margin >= 0.06, "the margin that one host needs")
         stop(busy)
-        asked = limiter.store.peek([Spend(RateLimit("partner", 20, 1))])
+        asked = limiter.store.peek([Spend(RateLimit("partner", 20, 1, margin="auto"))])
         assert asked.readings[0].rule.pace_us(20) >= 1_060_000  # whoever asks

@@ -47,7 +47,7 @@ def test_no_window_above_the_bound(
     algorithm: str, limit: int, burst: int, asked: list[tuple[int, int]]
 ) -> None:
     given_burst = {"burst": min(burst, limit)} if algorithm in ("gcra", "token_bucket") else {}
-    made = RateLimit("x", limit, 1, algorithm=algorithm, **given_burst)
+    made = RateLimit("x", limit, 1, algorithm=algorithm, margin="auto", **given_burst)
     times = admitted(made, asked)
     assert most_in_a_window(times, made.per_us) <= (
         limit if algorithm == "sliding_log" else made.bound
@@ -62,7 +62,7 @@ def test_no_window_above_the_bound(
 def test_no_window_of_the_grid_above_the_limit(
     algorithm: str, limit: int, asked: list[tuple[int, int]]
 ) -> None:
-    times = admitted(RateLimit("x", limit, 1, algorithm=algorithm), asked)
+    times = admitted(RateLimit("x", limit, 1, algorithm=algorithm, margin="auto"), asked)
     windows = [at // 1_000_000 for at in times]
     assert max(windows.count(one) for one in windows) <= limit
 
@@ -77,7 +77,7 @@ def test_no_window_of_the_grid_above_the_limit(
 def test_a_larger_margin_never_starts_sooner(
     algorithm: str, limit: int, per: float, smaller: int, larger: int
 ) -> None:
-    rule = RateLimit("x", limit, per, algorithm=algorithm).rule
+    rule = RateLimit("x", limit, per, algorithm=algorithm, margin="auto").rule
     smaller, larger = sorted((smaller, larger))
     one, other = rule.widened(smaller), rule.widened(larger)
     state = rule.decide(None, START).state
@@ -88,7 +88,7 @@ def test_a_larger_margin_never_starts_sooner(
 
 @given(limit=st.integers(1, 50), burst=st.integers(1, 50), margin=margins)
 def test_what_remains_may_start(limit: int, burst: int, margin: int) -> None:
-    rule = RateLimit("x", limit, 1, burst=min(limit, burst)).rule.widened(margin)
+    rule = RateLimit("x", limit, 1, burst=min(limit, burst), margin="auto").rule.widened(margin)
     state, started = None, 0
     remaining = rule.remaining(None, START)
     while (verdict := rule.decide(state, START)).admitted:
@@ -98,7 +98,7 @@ def test_what_remains_may_start(limit: int, burst: int, margin: int) -> None:
 
 
 def test_what_is_in_force() -> None:
-    rule = RateLimit("x", 20, 1).rule
+    rule = RateLimit("x", 20, 1, margin="auto").rule
     assert isinstance(rule, Rule)
     assert rule.widened(LEAST_MARGIN) is rule
     assert rule.widened(60).pace_us(20) == 1_060_000
@@ -130,8 +130,3 @@ def test_a_smaller_one_does_not_replace_a_larger_one() -> None:
 def test_what_is_no_margin(margin: Any) -> None:
     with pytest.raises(ConfigurationError, match="margin="):
         RateLimit("x", 20, 1, margin=margin)
-
-
-def test_auto_is_the_default() -> None:
-    assert RateLimit("x", 20, 1).margin == "auto"
-    assert RateLimit("x", 20, 1).rule.pace_us(20) == 1_010_000

@@ -20,28 +20,31 @@ WINDOWS = ("fixed_window", "sliding_log", "sliding_counter")
 # One name with different numbers: a limit that is changed in flight.
 LIMITS = [
     RateLimit("a", 10, 1, margin=0),
-    RateLimit("a", 100, 1, burst=5),
-    RateLimit("b", 7, 60, burst=7),
-    RateLimit("b", 1_000_000, 1, burst=20),
+    RateLimit("a", 100, 1, burst=5, margin="auto"),
+    RateLimit("b", 7, 60, burst=7, margin="auto"),
+    RateLimit("b", 1_000_000, 1, burst=20, margin="auto"),
     RateLimit("c", 3, 1, burst=2),
-    RateLimit("f", 5, 0.3, algorithm="fixed_window"),
+    RateLimit("f", 5, 0.3, algorithm="fixed_window", margin="auto"),
     RateLimit("f", 8, 1, algorithm="fixed_window", offset=0.25, margin=0.1),
-    RateLimit("z", 9, 3600, algorithm="fixed_window", tz="America/New_York"),
+    RateLimit("z", 9, 3600, algorithm="fixed_window", tz="America/New_York", margin="auto"),
     RateLimit("l", 6, 0.5, algorithm="sliding_log", margin=0),
-    RateLimit("l", 9, 1, algorithm="sliding_log"),
-    RateLimit("s", 5, 0.3, algorithm="sliding_counter"),
+    RateLimit("l", 9, 1, algorithm="sliding_log", margin="auto"),
+    RateLimit("s", 5, 0.3, algorithm="sliding_counter", margin="auto"),
     RateLimit("s", 9, 1, algorithm="sliding_counter", offset=0.5, margin=0),
-    RateLimit("b", 7, 1, algorithm="leaky_bucket"),
+    RateLimit("b", 7, 1, algorithm="leaky_bucket", margin="auto"),
     RateLimit("a", 7, 1, algorithm="sliding_log"),
     RateLimit("c", 7, 1, algorithm="fixed_window"),
 ]
 OVERRIDES = [
     *[()] * 4,
-    *[(RateLimit("x", n, 1, burst=b).rule,) for n, b in ((20, 1), (3, 3), (50, 9), (7, 2))],
+    *[
+        (RateLimit("x", n, 1, burst=b, margin="auto").rule,)
+        for n, b in ((20, 1), (3, 3), (50, 9), (7, 2))
+    ],
     (RateLimit("x", 8, 1, algorithm="fixed_window").rule,),
     *[(RateLimit("x", n, 1, algorithm="sliding_log").rule,) for n in (3, 12)],
     (RateLimit("x", 8, 0.4, algorithm="sliding_counter").rule,),
-    tuple(RateLimit("x", 4, 0.7, algorithm=one).rule for one in ("gcra", *WINDOWS)),
+    tuple(RateLimit("x", 4, 0.7, algorithm=one, margin="auto").rule for one in ("gcra", *WINDOWS)),
 ]
 gaps = st.integers(0, 300_000) | st.sampled_from(
     [0, 0, 1, 99_999, 100_000, 1_500_000, 6_000_000, 3_600_000_000, -3_600_000_000]

@@ -106,7 +106,7 @@ class GcraSuite:
 
     def test_a_margin_that_a_host_asks_for(self, store: Store, clock: Clock) -> None:
         """It stretches automatic margins, a larger one stays, and it goes back within a minute."""
-        auto, fixed = RateLimit("auto", 10, 1), RateLimit("auto", 10, 1, margin=0.03)
+        auto, fixed = RateLimit("auto", 10, 1, margin="auto"), RateLimit("auto", 10, 1, margin=0.03)
 
         def spacing_us(limit: RateLimit = auto) -> int:
             store.reset(limit)
