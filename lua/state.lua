@@ -1,8 +1,10 @@
 -- Prelude of the other scripts: the clock, rules, and the stored state of a line.
 --
--- Rule, a text: a letter for the algorithm and its numbers, parted by commas (`wire` in
--- src/fleetlimit/algorithms). All that is stored begins with the number of its form, which is 1.
--- Override, one string per limit: "1:<rules, parted by ;>:<pause_until_us>".
+-- Rule, a text: a letter for the algorithm and its numbers, parted by commas (`wire` in src/fleetlimit/algorithms), and
+-- behind a ~ an automatic margin, in thousandths of the period.
+-- All that is stored begins with the number of its form, which is 1.
+-- Override, one string per limit: "1:<rules, parted by ;>:<pause_until_us>", and while hosts of the fleet make tasks
+-- late ":<margin, thousandths of the period>:<until_us>".
 -- State, one string per line:
 --   "1:<tat_us>"                                                 gcra, when there is no more to say
 --   "1<letter>:<units>:<full_at_us>:<numbers of the algorithm>"  g, f and c
@@ -15,6 +17,7 @@
 local SLACK_MS = 60000 -- an injected clock does not move with the server's expiry
 local FORM = '1'       -- of all that is stored here
 local LONGEST_SLEEP_US = 1000000 -- ahead of time nothing is booked by more
+local OVERRIDE = '^1:([a-z,;~%d%-]*):(%d+):?(%d*):?(%d*)$'
 local HEADER = 66      -- bytes before a log's ring
 local MAKERS = {}       -- by letter: make the algorithm of gcra.lua, fixed_window.lua, ...
 local ALGORITHMS = setmetatable({}, { __index = function(made, letter)
@@ -62,16 +65,45 @@ local function rule_of(value)
   return ALGORITHMS[letter], r
 end
 
--- the rule in force (the caller's, or an override's) and how long a pause lasts, microseconds
+local LEAST_MARGIN, MOST_MARGIN = 10, 100
+local MARGIN_US, FADES_US = 60000000, 30000000 -- a margin lasts so long, and goes back in the last part of it
+
+-- the rule with so large a margin in force (`widened` in src/fleetlimit/algorithms/base.py)
+local function widened(rule, margin)
+  local letter, own = string.match(rule, '^(%a),(.*)~10$')
+  if not own then return rule end
+  margin = math.min(margin, MOST_MARGIN)
+  -- which number grows with the margin, how many thousandths of the period that is under the least one, and which
+  -- number is the period, below which it stays (made here, and not in every decision)
+  local grows = ({ g = { 1, 1010 }, l = { 2, 1010 }, f = { 2, 10, 3 }, c = { 3, 10, 2 } })[letter]
+  local r = numbers_of(own)
+  local number, more, whole = r[grows[1]], margin - LEAST_MARGIN, grows[2]
+  number = number + math.floor(number / whole) * more + math.ceil(number % whole * more / whole)
+  r[grows[1]] = grows[3] and math.min(number, r[grows[3]] - 1) or number
+  for i = 1, #r do r[i] = text(r[i]) end
+  return letter .. ',' .. table.concat(r, ',') .. '~' .. text(margin)
+end
+
+-- what is left of a margin (`Override.margin_at`)
+local function margin_at(now, margin, until_us)
+  local left = (tonumber(until_us) or 0) - now
+  if left <= 0 or left > MARGIN_US then return 0 end -- left by a clock that stepped back
+  return math.floor(margin * math.min(left, FADES_US) / FADES_US)
+end
+
+-- the rule in force (the caller's, or an override's), how long a pause lasts, microseconds, and the margin that the
+-- fleet asks for
 local function in_force(key, given, now, rule)
   local value = given ~= '' and given or redis.call('GET', key)
-  if not value then return rule, 0 end
-  local other, pause = string.match(value, '^1:([a-z,;%d%-]*):(%d+)$')
+  if not value then return rule, 0, 0 end
+  local other, pause, margin, margin_until = string.match(value, OVERRIDE)
   if not other then foreign(key, value, 'an override') end
+  margin = margin_at(now, tonumber(margin) or 0, margin_until)
   if string.find(other, ';', 1, true) then -- of several the one that counts as the caller does
     other = string.match(';' .. other, ';(' .. string.sub(rule, 1, 1) .. '[^;]*)') or ''
   end
-  return other ~= '' and other or rule, math.max(pause - now, 0)
+  rule = other ~= '' and other or rule
+  return margin > LEAST_MARGIN and widened(rule, margin) or rule, math.max(pause - now, 0), margin
 end
 
 -- s: key, units, full_at; and kind (a letter) and n (the algorithm's numbers) if anything is remembered

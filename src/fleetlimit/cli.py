@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from fleetlimit import cli_move, cli_room
-from fleetlimit.cli_common import Failed
+from fleetlimit.cli_common import MARGIN, Failed
 from fleetlimit.cli_common import limiter_at as _limiter
 from fleetlimit.cli_common import plain_errors as _plain_errors
 from fleetlimit.cli_common import url_option as _url
@@ -66,7 +66,9 @@ _force = click.option("--force", is_flag=True, help="Also for a limit that nobod
 @click.argument("limit", callback=_units, required=False)
 @click.option("--per", type=float, help="The period, in seconds; needed with LIMIT.")
 @click.option("--burst", type=int, help="Units that may start at one instant; 1 if not said.")
-@click.option("--margin", type=float, help="Share of the period kept free; 0.01 if not said.")
+@click.option(
+    "--margin", type=MARGIN, help="Share of the period kept free, or `auto`; 0.01 if not said."
+)  # fmt: skip
 @click.option(
     "--algorithm", type=click.Choice(ALGORITHMS), help="How it counts, if not as in the code."
 )  # fmt: skip
@@ -75,7 +77,7 @@ _force = click.option("--force", is_flag=True, help="Also for a limit that nobod
 @_force
 @_url
 def configure(
-    name: str, limit: int | None, per: float | None, burst: int | None, margin: float | None,
+    name: str, limit: int | None, per: float | None, burst: int | None, margin: float | str | None,
     algorithm: str | None, offset: float | None, tz: str | None, force: bool, url: str | None,
 ) -> None:  # fmt: skip
     """Change a limit's numbers for the whole fleet, at once, until changed again.

@@ -18,6 +18,7 @@ from fleetlimit.store.parked import Orphan
 from fleetlimit.store.room import Room
 
 __all__ = [
+    "MARGIN",
     "Failed",
     "as_option",
     "as_typed",
@@ -49,6 +50,21 @@ key_option = click.option(
     multiple=True,
     help="The key, for a limit that is counted for each of them; of a key of several parts, each part.",
 )
+
+
+class _Margin(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
+    name = "float|auto"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float | str:
+        if value == "auto":
+            return "auto"
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor `auto`", param, ctx)
+
+
+MARGIN = _Margin()
 
 
 def limiter_at(url: str | None) -> RateLimiter:

@@ -25,9 +25,9 @@ Invariants (each with the test that proves it, in `tests/core/test_gcra.py`):
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fleetlimit.algorithms.base import Algorithm, Standing
+from fleetlimit.algorithms.base import Algorithm, Standing, grown
 
 __all__ = [
     "Look",
@@ -79,8 +79,12 @@ class Rule(Algorithm):
     capacity: int
 
     @property
-    def wire(self) -> str:
+    def numbers(self) -> str:
         return f"g,{self.emission},{self.ticks_per_us},{self.capacity}"
+
+    def _widened(self, margin: int) -> Rule:
+        # The capacity stays: it would let that much more start at once, beyond the bound.
+        return replace(self, emission=grown(self.emission, margin, 1010), margin=margin)
 
     def clamped(self, state: State | None, now_us: int) -> State | None:
         return clamped(state, now_us, self)
@@ -117,7 +121,8 @@ class Rule(Algorithm):
 
     def remaining(self, state: State | None, now_us: int) -> int:
         ahead = look(state, now_us, self, 1).ahead
-        return max(0, self.capacity - ahead) // self.emission
+        # A full bucket starts one in any case, also where a unit is longer than it (see `look`).
+        return max(max(0, self.capacity - ahead) // self.emission, int(ahead == 0))
 
     def reset_us(self, state: State | None, now_us: int) -> int:
         return to_us(look(state, now_us, self, 1).ahead, self)

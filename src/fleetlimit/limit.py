@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from fleetlimit.algorithms.base import Algorithm
+from fleetlimit.algorithms.base import LEAST_MARGIN, Algorithm
 from fleetlimit.algorithms.choose import ALGORITHMS, BURSTY, rule_of
 from fleetlimit.errors import ConfigurationError, CostError
 
 __all__ = [
     "ALGORITHMS",
+    "DEFAULT_MARGIN",
     "POLICIES",
     "RateLimit",
     "checked_policy",
@@ -23,6 +24,9 @@ __all__ = [
 
 #: What may happen while the store is away.
 POLICIES = ("share", "wait", "open", "raise")
+
+#: What `margin` is if nothing is said.
+DEFAULT_MARGIN: float | str = 0.01
 
 #: Celery's form of a rate, and how many seconds its letters stand for.
 _RATE = re.compile(r"(\d{1,15})/([smhd])", re.ASCII)
@@ -44,9 +48,10 @@ class RateLimit:
         `"fixed_window"`, `"sliding_log"` or `"sliding_counter"`; docs/algorithms.md says when to pick which.
     :param burst: units that may start at the same instant, at most `limit`. For `gcra`, where 1 (default)
         spaces them evenly, and `token_bucket` (default: `limit`); the others have none of their own.
-    :param margin: the share of the period (default 0.01; 0 is allowed) by which the way from admission to
-        the API may vary without breaking the promise there. It stretches the emission interval or the log's
-        period; of a fixed window or a sliding counter's, the last share admits nothing.
+    :param margin: the share of the period (0 is allowed) by which the way from admission to the API may vary
+        without breaking the promise there. It stretches the emission interval or the log's period; of a fixed
+        window or a sliding counter's, the last share admits nothing. Default: 0.01. `"auto"`: 0.01, and up to 0.1
+        while a worker of the fleet sees that its host makes tasks late.
     :param on_outage: what happens while Redis is away: `"share"`, `"wait"`, `"open"`, `"raise"` (see
         `fleetlimit.store.guard`); None: what the app or the `RateLimiter` says.
     :param offset: when windows begin after the epoch (or after midnight of 1970-01-01 in `tz`), seconds or
@@ -61,7 +66,7 @@ class RateLimit:
     limit: int
     per: float
     burst: int = 1
-    margin: float = 0.01
+    margin: float | str = DEFAULT_MARGIN
     on_outage: str | None = None
     algorithm: str = "gcra"
     offset: float = 0.0
@@ -75,7 +80,7 @@ class RateLimit:
         per: float | timedelta | None = None,  # required: left out, it is named as any wrong value
         *,
         burst: int | None = None,
-        margin: float = 0.01,
+        margin: float | str = DEFAULT_MARGIN,
         on_outage: str | None = None,
         algorithm: str = "gcra",
         offset: float | timedelta = 0.0,
@@ -118,6 +123,11 @@ class RateLimit:
     def per_us(self) -> int:
         """The period in microseconds."""
         return round(self.per * 1_000_000)
+
+    @property
+    def least_margin(self) -> float:
+        """The share of the period that is kept free in any case."""
+        return LEAST_MARGIN / 1000 if isinstance(self.margin, str) else self.margin
 
     @property
     def most(self) -> int:
@@ -277,8 +287,12 @@ def _seconds(per: object) -> float:
     return per  # type: ignore[return-value]  # same
 
 
-def _checked_margin(margin: object) -> float:
+def _checked_margin(margin: object) -> float | str:
+    if margin == "auto":
+        return "auto"
     number = isinstance(margin, (int, float)) and not isinstance(margin, bool)
     if not number or not 0 <= margin < 1:  # type: ignore[operator]  # number says it compares
-        raise ConfigurationError(f"margin={_short(margin)}: must be a number from 0, below 1")
+        raise ConfigurationError(
+            f"margin={_short(margin)}: must be a number from 0, below 1, or 'auto'"
+        )
     return margin  # type: ignore[return-value]  # same

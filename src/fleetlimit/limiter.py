@@ -168,7 +168,7 @@ class RateLimiter:
         per: float | timedelta | None = None,
         *,
         burst: int | None = None,
-        margin: float | None = None,
+        margin: float | str | None = None,
         algorithm: str | None = None,
         offset: float | timedelta | None = None,
         tz: str | None = None,

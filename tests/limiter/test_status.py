@@ -31,6 +31,43 @@ def test_status(server: Server) -> None:
     assert (found["waiting"], found["parked"]) == (2, 2)
     assert 80 < found["paused"] <= 90
     assert 0 <= found["oldest"] < 30
+    assert "margin     1.0 %" in said
+    assert found["margin"] == 0.01
+
+
+def test_status_shows_the_margin_in_force(server: Server) -> None:
+    limiter = RateLimiter(server.url)
+    limiter.store.change_override("slow", margin=60)
+    assert limiter.status("slow").margin == 0.06
+    assert (
+        "margin     6.0 %"
+        in CliRunner().invoke(main, ["status", "slow", "--url", server.url]).output
+    )
+
+
+def test_configure_a_margin(server: Server) -> None:
+    limit = RateLimit("partner", 1, 60)
+    announce(RedisStore(server.url), {"partner": "gcra"})
+    limiter = RateLimiter(server.url)
+    for said, spacing_us in (("0.05", 1_050_000), ("auto", 1_010_000)):
+        arguments = [
+            "configure",
+            "partner",
+            "60",
+            "--per",
+            "60",
+            "--margin",
+            said,
+            "--url",
+            server.url,
+        ]
+        assert CliRunner().invoke(main, arguments).exit_code == 0
+        assert limiter.store.peek([Spend(limit)]).readings[0].rule.pace_us(1) == spacing_us
+    result = CliRunner().invoke(
+        main, ["configure", "partner", "60", "--per", "60", "--margin", "wide"]
+    )
+    assert result.exit_code == 2
+    assert "'wide' is neither a number nor `auto`" in result.output
 
 
 def test_errors_are_plain(server: Server) -> None:

@@ -20,28 +20,31 @@ WINDOWS = ("fixed_window", "sliding_log", "sliding_counter")
 # One name with different numbers: a limit that is changed in flight.
 LIMITS = [
     RateLimit("a", 10, 1, margin=0),
-    RateLimit("a", 100, 1, burst=5),
-    RateLimit("b", 7, 60, burst=7),
-    RateLimit("b", 1_000_000, 1, burst=20),
+    RateLimit("a", 100, 1, burst=5, margin="auto"),
+    RateLimit("b", 7, 60, burst=7, margin="auto"),
+    RateLimit("b", 1_000_000, 1, burst=20, margin="auto"),
     RateLimit("c", 3, 1, burst=2),
-    RateLimit("f", 5, 0.3, algorithm="fixed_window"),
+    RateLimit("f", 5, 0.3, algorithm="fixed_window", margin="auto"),
     RateLimit("f", 8, 1, algorithm="fixed_window", offset=0.25, margin=0.1),
-    RateLimit("z", 9, 3600, algorithm="fixed_window", tz="America/New_York"),
+    RateLimit("z", 9, 3600, algorithm="fixed_window", tz="America/New_York", margin="auto"),
     RateLimit("l", 6, 0.5, algorithm="sliding_log", margin=0),
-    RateLimit("l", 9, 1, algorithm="sliding_log"),
-    RateLimit("s", 5, 0.3, algorithm="sliding_counter"),
+    RateLimit("l", 9, 1, algorithm="sliding_log", margin="auto"),
+    RateLimit("s", 5, 0.3, algorithm="sliding_counter", margin="auto"),
     RateLimit("s", 9, 1, algorithm="sliding_counter", offset=0.5, margin=0),
-    RateLimit("b", 7, 1, algorithm="leaky_bucket"),
+    RateLimit("b", 7, 1, algorithm="leaky_bucket", margin="auto"),
     RateLimit("a", 7, 1, algorithm="sliding_log"),
     RateLimit("c", 7, 1, algorithm="fixed_window"),
 ]
 OVERRIDES = [
     *[()] * 4,
-    *[(RateLimit("x", n, 1, burst=b).rule,) for n, b in ((20, 1), (3, 3), (50, 9), (7, 2))],
+    *[
+        (RateLimit("x", n, 1, burst=b, margin="auto").rule,)
+        for n, b in ((20, 1), (3, 3), (50, 9), (7, 2))
+    ],
     (RateLimit("x", 8, 1, algorithm="fixed_window").rule,),
     *[(RateLimit("x", n, 1, algorithm="sliding_log").rule,) for n in (3, 12)],
     (RateLimit("x", 8, 0.4, algorithm="sliding_counter").rule,),
-    tuple(RateLimit("x", 4, 0.7, algorithm=one).rule for one in ("gcra", *WINDOWS)),
+    tuple(RateLimit("x", 4, 0.7, algorithm=one, margin="auto").rule for one in ("gcra", *WINDOWS)),
 ]
 gaps = st.integers(0, 300_000) | st.sampled_from(
     [0, 0, 1, 99_999, 100_000, 1_500_000, 6_000_000, 3_600_000_000, -3_600_000_000]
@@ -58,7 +61,7 @@ asks = st.tuples(st.integers(0, len(LIMITS) - 1), st.sampled_from(["", "k"]), st
 steps = st.tuples(
     gaps,
     st.sampled_from(
-        ["acquire"] * 14 + ["peek", "give_back", "delay", "reset", "configure", "pause"]
+        ["acquire"] * 14 + ["peek", "give_back", "delay", "reset", "configure", "pause", "margin"]
     ),
     st.lists(asks, min_size=1, max_size=3, unique_by=lambda a: (LIMITS[a[0]].name, a[1])),
     tickets,
@@ -83,7 +86,7 @@ class Player:
             return self.store.peek(spends)
         if verb == "delay":
             return self.store.delay(spends, 20_000)
-        if verb in ("configure", "pause"):
+        if verb in ("configure", "pause", "margin"):
             return self._override(verb, *asked[0])
         if verb == "reset":
             return self.store.reset(spends[0].limit, spends[0].key)
@@ -100,6 +103,8 @@ class Player:
         change: dict[str, Any] = {"rules": OVERRIDES[cost + n % 6]}
         if verb == "pause":
             change = {"pause_us": cost * 50_000, "forced": bool(n % 2)}
+        if verb == "margin":
+            change = {"margin": cost * 13}  # from 13 to 91 thousandths
         return self.store.change_override(LIMITS[n].name, **change)
 
     def _ticket(self, ticket: tuple | None) -> Ticket | None:

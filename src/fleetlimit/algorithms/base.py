@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fleetlimit.gcra import Rule
 
-__all__ = ["Algorithm", "Standing", "Verdict"]
+__all__ = ["LEAST_MARGIN", "MOST_MARGIN", "Algorithm", "Standing", "Verdict", "grown"]
+
+#: What an automatic margin is at least and at most, thousandths of the period.
+LEAST_MARGIN, MOST_MARGIN = 10, 100
 
 
 @dataclass(frozen=True)
@@ -36,18 +39,40 @@ class Verdict:
     state: Any
 
 
+@dataclass(frozen=True)
 class Algorithm(ABC):
     """One limit's numbers, and how it counts with them. Immutable.
 
     A *state* is what is stored for one key: None when nothing is remembered, else an immutable value of the
     algorithm's own (`SlidingLog` shares one ring between its states). `clamped`, `beyond`,
     `delay`, `give_back` and `decide` take any stored state, all others what `clamped` gave for the same `now_us`.
+
+    :param margin: what is in force of an automatic margin, thousandths of the period; 0: the margin is a number
+        of the limit's own, which stays as it is.
     """
+
+    margin: int = field(default=0, kw_only=True)
+
+    @property
+    def wire(self) -> str:
+        """The numbers as the scripts take them: a letter and whole numbers, parted by commas; and behind a `~` an
+        automatic margin."""
+        return f"{self.numbers}~{self.margin}" if self.margin else self.numbers
 
     @property
     @abstractmethod
-    def wire(self) -> str:
-        """The numbers as the scripts take them: a letter and whole numbers, parted by commas."""
+    def numbers(self) -> str:
+        """The same without the margin."""
+
+    def widened(self, margin: int) -> Any:
+        """The rule with so large a margin in force, thousandths of the period: itself, unless its margin is
+        automatic, at its least, and smaller."""
+        if self.margin != LEAST_MARGIN or margin <= LEAST_MARGIN:
+            return self
+        return self._widened(min(margin, MOST_MARGIN))
+
+    @abstractmethod
+    def _widened(self, margin: int) -> Any: ...
 
     @abstractmethod
     def clamped(self, state: Any, now_us: int) -> Any:
@@ -128,3 +153,9 @@ class Algorithm(ABC):
             reset_us=self.reset_us(state, now_us),
             state=state,
         )
+
+
+def grown(number: int, margin: int, whole: int) -> int:
+    """A number of a rule under a larger margin. `whole`: how many thousandths of the period it stands for under
+    the least one."""
+    return number - (-number * (margin - LEAST_MARGIN) // whole)

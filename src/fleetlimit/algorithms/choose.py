@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from datetime import datetime, timezone
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from fleetlimit.algorithms.base import Algorithm
+from fleetlimit.algorithms.base import LEAST_MARGIN, Algorithm
 from fleetlimit.algorithms.fixed_window import FixedWindow, Grid
 from fleetlimit.algorithms.sliding_counter import SlidingCounter
 from fleetlimit.algorithms.sliding_log import SlidingLog
@@ -59,7 +60,7 @@ def rule_of(limit: RateLimit) -> Algorithm:
         rule = _counter(limit)
     else:
         rule = _bucket(limit)
-    return rule
+    return replace(rule, margin=LEAST_MARGIN) if limit.margin == "auto" else rule
 
 
 @lru_cache(maxsize=1024)
@@ -68,15 +69,16 @@ def from_wire(text: str) -> Algorithm:
 
     :raises ValueError: for what is none.
     """
-    letter, *rest = text.split(",")
+    own, _, margin = text.partition("~")
+    letter, *rest = own.split(",")
     numbers = [int(one) for one in rest]
     if letter == "f" and len(numbers) == 7:
-        return FixedWindow(numbers[0], numbers[1], Grid(*numbers[2:]))
+        return FixedWindow(numbers[0], numbers[1], Grid(*numbers[2:]), margin=int(margin or 0))
     kinds = {"g": (Rule, 3), "l": (SlidingLog, 2), "c": (SlidingCounter, 5)}
     kind, size = kinds.get(letter, (None, 0))
     if kind is None or len(numbers) != size:
         raise ValueError(f"{text:.80} is no rule")
-    found: Algorithm = kind(*numbers)
+    found: Algorithm = kind(*numbers, margin=int(margin or 0))
     return found
 
 
@@ -126,12 +128,12 @@ def _counter(limit: RateLimit) -> SlidingCounter:
 
 
 def _stretched(limit: RateLimit) -> Fraction:
-    return limit.per_us * (1 + Fraction(str(limit.margin)))
+    return limit.per_us * (1 + Fraction(str(limit.least_margin)))
 
 
 def _guard(limit: RateLimit) -> int:
     """:raises ConfigurationError: for a margin that leaves nothing of the window."""
-    guard = math.ceil(limit.per_us * Fraction(str(limit.margin)))
+    guard = math.ceil(limit.per_us * Fraction(str(limit.least_margin)))
     if guard >= limit.per_us:
         raise ConfigurationError(
             f"margin={limit.margin!r}: leaves nothing of a window of {limit.per!r} s"

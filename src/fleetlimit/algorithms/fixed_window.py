@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from fleetlimit.algorithms.base import Standing
+from fleetlimit.algorithms.base import LEAST_MARGIN, Standing, grown
 from fleetlimit.algorithms.window import LONGEST_SLEEP_US, Window
 
 __all__ = ["Counted", "FixedWindow", "Grid"]
@@ -65,10 +65,14 @@ class FixedWindow(Window):
     grid: Grid
 
     @property
-    def wire(self) -> str:
+    def numbers(self) -> str:
         grid = self.grid
         numbers = (grid.per_us, grid.offset_us, grid.utc_us, grid.change_us, grid.later_us)
         return ",".join(map(str, ("f", self.limit, self.guard_us, *numbers)))
+
+    def _widened(self, margin: int) -> FixedWindow:
+        guard = min(grown(self.guard_us, margin, LEAST_MARGIN), self.grid.per_us - 1)
+        return replace(self, guard_us=guard, margin=margin)
 
     def clamped(self, state: Counted | None, now_us: int) -> Counted | None:
         if state is None:

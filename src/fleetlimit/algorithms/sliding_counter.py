@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from fleetlimit.algorithms.base import Standing
+from fleetlimit.algorithms.base import LEAST_MARGIN, Standing, grown
 from fleetlimit.algorithms.window import LONGEST_SLEEP_US, Window
 
 __all__ = ["Pair", "SlidingCounter"]
@@ -43,8 +43,12 @@ class SlidingCounter(Window):
     offset_us: int
 
     @property
-    def wire(self) -> str:
+    def numbers(self) -> str:
         return f"c,{self.limit},{self.per},{self.guard},{self.tick_us},{self.offset_us}"
+
+    def _widened(self, margin: int) -> SlidingCounter:
+        guard = min(grown(self.guard, margin, LEAST_MARGIN), self.per - 1)
+        return replace(self, guard=guard, margin=margin)
 
     def clamped(self, state: Pair | None, now_us: int) -> Pair | None:
         if state is None:

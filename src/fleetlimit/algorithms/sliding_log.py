@@ -16,7 +16,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field, replace
 
-from fleetlimit.algorithms.base import Standing
+from fleetlimit.algorithms.base import Standing, grown
 from fleetlimit.algorithms.window import Window
 
 __all__ = ["Log", "SlidingLog"]
@@ -67,8 +67,11 @@ class SlidingLog(Window):
     per_us: int
 
     @property
-    def wire(self) -> str:
+    def numbers(self) -> str:
         return f"l,{self.limit},{self.per_us}"
+
+    def _widened(self, margin: int) -> SlidingLog:
+        return replace(self, per_us=grown(self.per_us, margin, 1010), margin=margin)
 
     def clamped(self, state: Log | None, now_us: int) -> Log | None:
         if state is None:

@@ -22,7 +22,7 @@ from fleetlimit.celery.gate import enter_function
 from fleetlimit.celery.origin import caller, described, naming
 from fleetlimit.celery.task import bind_shared, gated, install
 from fleetlimit.errors import ConfigurationError
-from fleetlimit.limit import RateLimit
+from fleetlimit.limit import DEFAULT_MARGIN, RateLimit
 
 __all__ = ["rate_limited"]
 
@@ -56,7 +56,7 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
         per: float | timedelta,
         *,
         burst: int | None = None,
-        margin: float = 0.01,
+        margin: float | str = DEFAULT_MARGIN,
         on_outage: str | None = None,
         algorithm: str = "gcra",
         offset: float | timedelta = 0.0,

@@ -17,6 +17,7 @@ from fleetlimit.celery.broker import broker_of
 from fleetlimit.celery.config import LARGEST_PARKED, Settings, limiter_of, settings_of
 from fleetlimit.celery.declared import Mark, Plan, mark_of, plan_of
 from fleetlimit.celery.header import HEADER, copy_of, is_newer, line_of, ours, seen_us, ticket_of
+from fleetlimit.celery.host import ask_for_margin
 from fleetlimit.celery.message import Message, expires_in_us
 from fleetlimit.celery.queues import lane_of
 from fleetlimit.celery.releaser import ring, running
@@ -173,6 +174,8 @@ class _Delivery:
         outcome = acquired(self.store, self.spends, ticket)
         if outcome.alone:  # without Redis: nobody knows of a place
             return outcome
+        if outcome.wait_us or outcome.sleep_us:
+            ask_for_margin(self.store, self.spends, outcome)
         waiting = self.line in _busy and any(one.waiting for one in outcome.readings)
         _remember(self.line, busy=waiting or not outcome.admitted)
         self.seen_us = outcome.first_seen_us

@@ -15,14 +15,16 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+from fleetlimit.celery.host import Saturation
 from fleetlimit.errors import FleetlimitError
 from fleetlimit.store.names import announce
 from fleetlimit.store.redis import RedisStore
 
 __all__ = ["Presence", "known_processes", "local_time"]
 
-#: Seconds between two beats, and how long one counts.
+#: Seconds between two beats, and how long one counts; and between two looks at the host.
 EVERY_S, LASTS_S = 5.0, 16.0
+_LOOK_S = 1.0
 
 #: Shared with the pool's processes, which are forked after it was made; 0: never known.
 _known: mmap.mmap | None = None
@@ -59,6 +61,7 @@ class Presence:
         self._store, self._processes, self._limits = store, processes, limits
         self._id, self._member = uuid.uuid4().hex, ""
         self._lower_since: float | None = None
+        self._saturation = Saturation()
         self._stop = threading.Event()
         _known = _known or mmap.mmap(-1, 4)
         self._thread = threading.Thread(target=self._run, name="fleetlimit-presence", daemon=True)
@@ -100,6 +103,10 @@ class Presence:
             self._store.beat(self._member, 0)
 
     def _run(self) -> None:
-        while not self._stop.wait(EVERY_S):
-            with contextlib.suppress(FleetlimitError):
-                self.beat()
+        due = time.monotonic() + EVERY_S
+        while not self._stop.wait(_LOOK_S):
+            self._saturation.look()
+            if time.monotonic() >= due:
+                due = time.monotonic() + EVERY_S
+                with contextlib.suppress(FleetlimitError):
+                    self.beat()

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetlimit import standin
+from fleetlimit.algorithms.base import LEAST_MARGIN
 from fleetlimit.celery.config import limiter_of
+from fleetlimit.celery.host import lateness
 from fleetlimit.celery.punctual import Punctuality
 from fleetlimit.errors import StoreUnavailable
 from fleetlimit.store.base import Outcome, Spend, Store
@@ -31,7 +33,11 @@ def start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
     due = clock.due_us(outcome.now_us, outcome.sleep_us)
     if (early := due - clock.clock()) > 0:
         standin.sleep(early / 1e6)
-    tolerated = min(one.limit.per_us * one.limit.margin for one in spends) / 10 + _LATE_US
+    tolerated = min(one.limit.per_us * one.limit.least_margin for one in spends) / 10 + _LATE_US
+    if (late := clock.late_us(due)) <= tolerated:
+        return
+    lateness.note(late)
+    tolerated = max(tolerated, _spared_us(spends, outcome))
     reported = 0
     for _ in range(_REPORTS):
         late = clock.late_us(due) - reported
@@ -40,6 +46,15 @@ def start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
         with contextlib.suppress(StoreUnavailable):
             store.delay(spends, late)
         reported += late
+
+
+def _spared_us(spends: Sequence[Spend], outcome: Outcome) -> int:
+    """Up to which lateness a widened margin needs no report: half of it, for the other half is for the way to the
+    API. 0 if a limit's margin is at its least."""
+    pairs = zip(spends, outcome.readings, strict=False)
+    margins = ((one.limit.per_us, reading.rule.margin) for one, reading in pairs)
+    spared = (per * margin // 2000 if margin > LEAST_MARGIN else 0 for per, margin in margins)
+    return min(spared, default=0)
 
 
 def give_back(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:

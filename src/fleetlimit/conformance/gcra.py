@@ -104,6 +104,32 @@ class GcraSuite:
             clock.now += 2
         assert admitted == int(2 * 2999 / 1.01 + 10)
 
+    def test_a_margin_that_a_host_asks_for(self, store: Store, clock: Clock) -> None:
+        """It stretches automatic margins, a larger one stays, and it goes back within a minute."""
+        auto, fixed = RateLimit("auto", 10, 1, margin="auto"), RateLimit("auto", 10, 1, margin=0.03)
+
+        def spacing_us(limit: RateLimit = auto) -> int:
+            store.reset(limit)
+            assert store.acquire([Spend(limit)]).admitted
+            return store.peek([Spend(limit)]).wait_us
+
+        assert spacing_us() == 101_000
+        for asked, in_force in ((60, 106_000), (40, 106_000), (90, 109_000), (900, 110_000)):
+            store.change_override("auto", margin=asked)
+            assert spacing_us() == in_force
+            assert spacing_us(fixed) == 103_000
+        store.change_override("auto", pause_us=0)
+        clock.forward(29)
+        assert spacing_us() == 110_000
+        clock.forward(16)
+        store.change_override("auto", margin=40)
+        clock.forward(40)
+        assert spacing_us() < 104_000
+        clock.forward(20)
+        assert spacing_us() == 101_000
+        clock.forward(-3600)  # left by a clock that stepped back
+        assert spacing_us() == 101_000
+
     def test_changes_of_what_is_in_force(self, store: Store, clock: Clock) -> None:
         """What is not mentioned stays; a shorter pause does not end a longer one."""
         rules = (RateLimit("x", 3, 60, margin=0).rule,)

@@ -17,6 +17,8 @@ from fleetlimit import RateLimit, RateLimiter, rate_limited
 
 LIMIT = int(os.environ.get("FLEETLIMIT_DEMO_LIMIT", "20"))
 PER = float(os.environ.get("FLEETLIMIT_DEMO_PER", "1"))
+_MARGIN = os.environ.get("FLEETLIMIT_DEMO_MARGIN", "0.01")
+MARGIN = _MARGIN if _MARGIN == "auto" else float(_MARGIN)
 API = os.environ.get("FLEETLIMIT_DEMO_API", "http://127.0.0.1:8429")
 URL = os.environ.get("FLEETLIMIT_DEMO_URL", "redis://127.0.0.1:6379/0")
 DELIVERIES = "fleetlimit-demo:deliveries"
@@ -67,7 +69,7 @@ def call_api(number: int) -> int:
 
 
 @app.task  # type: ignore[untyped-decorator]  # Celery has no type hints
-@rate_limited("fragile-api", LIMIT, per=PER)
+@rate_limited("fragile-api", LIMIT, per=PER, margin=MARGIN)
 def charge(number: int) -> int:
     """With fleetlimit: two lines."""
     return call_api(number)

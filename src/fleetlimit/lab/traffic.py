@@ -57,7 +57,7 @@ def _boundary(scenario: Scenario, random: Random) -> list[int]:
     """
     limit = scenario.rate_limit()
     per, count = limit.per_us, min(planned(scenario), REQUESTS) // 2
-    ends = per - round(per * limit.margin)
+    ends = per - round(per * limit.least_margin)
     step = per // 25 / count
     before = [ends - round(step * n) for n in range(1, count + 1)]
     return before + [per + round(step * n) for n in range(count)]

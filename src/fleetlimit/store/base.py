@@ -48,6 +48,8 @@ SILENT, SILENT_US = 3, 5_000_000
 HEARD_US = 100_000
 #: The costs of so many of those ahead are added up exactly.
 LOOK = 64
+#: A margin that a host asks for lasts so long, and goes back in the last part of it.
+MARGIN_US, FADES_US = 60_000_000, 30_000_000
 #: A wait as a countdown is promised in parts: half of what is left, and no less than this.
 HOP_US = 30_000_000
 
@@ -212,9 +214,17 @@ class Override:
 
     rules: tuple[Algorithm, ...] = ()
     pause_until_us: int = 0
+    #: What automatic margins are at least for now, because hosts make tasks late: thousandths of the period.
+    margin: int = 0
+    margin_until_us: int = 0
 
     def changed(
-        self, now_us: int, rules: Sequence[Algorithm] | None, pause_us: int | None, forced: bool
+        self,
+        now_us: int,
+        rules: Sequence[Algorithm] | None,
+        pause_us: int | None,
+        forced: bool,
+        margin: int,
     ) -> Override:
         """The same after a change (see `Store.change_override`) at `now_us`."""
         until = self.pause_until_us if self.pause_until_us > now_us else 0
@@ -222,13 +232,26 @@ class Override:
             until = now_us + pause_us if forced else max(until, now_us + pause_us)
         elif pause_us is not None:
             until = 0
-        return Override(self.rules if rules is None else tuple(rules), until)
+        left = self.margin_at(now_us)
+        noted = (self.margin, self.margin_until_us) if left else (0, 0)
+        if margin > left:
+            noted = margin, now_us + MARGIN_US
+        return Override(self.rules if rules is None else tuple(rules), until, *noted)
 
-    def rule(self, own: Algorithm) -> Algorithm:
+    def margin_at(self, now_us: int) -> int:
+        """What is left of the margin: it stays for half a minute, and goes back in another."""
+        left = self.margin_until_us - now_us
+        if not 0 < left <= MARGIN_US:  # or it was left by a clock that stepped back
+            return 0
+        return self.margin * min(left, FADES_US) // FADES_US
+
+    def rule(self, own: Algorithm, now_us: int) -> Algorithm:
         """What is in force for a limit with this rule of its own."""
+        found = next((one for one in self.rules if type(one) is type(own)), own)
         if len(self.rules) == 1:
-            return self.rules[0]
-        return next((one for one in self.rules if type(one) is type(own)), own)
+            found = self.rules[0]
+        widened: Algorithm = found.widened(self.margin_at(now_us))
+        return widened
 
 
 class Store(Protocol):
@@ -262,6 +285,7 @@ class Store(Protocol):
         rules: Sequence[Algorithm] | None = None,
         pause_us: int | None = None,
         forced: bool = False,
+        margin: int = 0,
     ) -> tuple[Override, int]:
         """Change it, for all keys, in one step: of two changes at once none is lost.
 
@@ -269,6 +293,8 @@ class Store(Protocol):
         :param pause_us: closed for so long from now on, or for longer if that was said already; 0: open;
             None: as it is.
         :param forced: the pause may also end earlier than the one that stands.
+        :param margin: what automatic margins must be at least for a while, thousandths of the period; of two the
+            larger one stays.
         :returns: what is in force now, and the store's clock.
         """
 

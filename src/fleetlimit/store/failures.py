@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from redis.exceptions import (
     AuthenticationError,
@@ -19,7 +20,7 @@ from redis.exceptions import (
 from fleetlimit.errors import StateError, StoreRefused, StoreUnavailable
 from fleetlimit.store.keyspace import text
 
-__all__ = ["CLIENT_ERRORS", "cause_of", "failure_of"]
+__all__ = ["CLIENT_ERRORS", "cause_of", "checked", "failure_of"]
 
 #: What the clients raise: that of a cluster without a node to ask is no `RedisError`.
 CLIENT_ERRORS = (RedisError, RedisClusterException)
@@ -67,6 +68,19 @@ def failure_of(
     if isinstance(error, ResponseError):
         return StoreUnavailable(f"Redis refused: {said}")
     return StoreUnavailable(f"no answer from Redis: {said}")
+
+
+def checked(reply: Any, keys: Sequence[str | bytes]) -> Any:
+    """One reply of many, or what foreign data made of it: a `StateError`, which is no matter of the others.
+
+    :raises StoreUnavailable: for any other error.
+    """
+    if not isinstance(reply, Exception):
+        return reply
+    failure = failure_of(reply, keys)
+    if isinstance(failure, StateError):
+        return failure
+    raise failure from cause_of(reply)
 
 
 def cause_of(error: Exception) -> Exception:

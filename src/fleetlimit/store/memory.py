@@ -214,7 +214,7 @@ class MemoryStore:
         with self._lock:
             now = self._clock()
             for one in spends:
-                line, rule = self._line(one.limit, one.key), self._rule(one.limit)
+                line, rule = self._line(one.limit, one.key), self._rule(one.limit, now)
                 if line.state is not None and line.counted(rule) is None:
                     continue  # counted in another way
                 state = rule.delay(line.state, now, late_us, one.cost)
@@ -242,10 +242,11 @@ class MemoryStore:
         rules: Sequence[Algorithm] | None = None,
         pause_us: int | None = None,
         forced: bool = False,
+        margin: int = 0,
     ) -> tuple[Override, int]:
         with self._lock:
             now = self._clock()
-            found = self.override(name).changed(now, rules, pause_us, forced)
+            found = self.override(name).changed(now, rules, pause_us, forced, margin)
             self._overrides[name] = found
             return found, now
 
@@ -258,8 +259,8 @@ class MemoryStore:
     def _line(self, limit: RateLimit, key: str) -> _Line:
         return self._lines.setdefault((limit.name, key), _Line())
 
-    def _rule(self, limit: RateLimit) -> Algorithm:
-        return self.override(limit.name).rule(limit.rule)
+    def _rule(self, limit: RateLimit, now: int) -> Algorithm:
+        return self.override(limit.name).rule(limit.rule, now)
 
     def _sweep(self, now: int) -> None:
         if len(self._lines) < self._sweep_at:
@@ -271,7 +272,7 @@ class MemoryStore:
 
     def _look(self, one: Spend, now: int, ticket: Ticket | None, *, write: bool) -> _Look:
         line, override = self._line(one.limit, one.key), self.override(one.limit.name)
-        rule = override.rule(one.limit.rule)
+        rule = override.rule(one.limit.rule, now)
         seen = ticket.first_seen_us if ticket else 0
         woken, rank, before, most = seen > 0, 0, 0, 0
         if line.units or seen:

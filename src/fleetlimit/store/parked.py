@@ -45,6 +45,8 @@ class Status:
     paused: float
     #: Messages that could not be let go, beside the line.
     quarantined: int = 0
+    #: The margin that is in force where it is automatic, as a share of the period.
+    margin: float = 0.01
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from fleetlimit.gcra import Rule, State, clamped
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Verdict, read
 from fleetlimit.store.connection import Connection
-from fleetlimit.store.failures import CLIENT_ERRORS, cause_of, failure_of
+from fleetlimit.store.failures import CLIENT_ERRORS, cause_of, checked, failure_of
 from fleetlimit.store.keyspace import Keys, is_broker, raw, text
 from fleetlimit.store.scripts import Call, script
 
@@ -117,10 +117,10 @@ class RedisStore:
                     client.zadd(index, some, xx=True)
 
     def override(self, name: str) -> Override:
-        form, _, value = self._stored_override(name).partition(":")
-        if form != "1":
+        form, *parts = self._stored_override(name).split(":")
+        if form != "1" or len(parts) not in (2, 4):
             raise StateError(f"foreign data at {self.keys.override(name)}")
-        return _override(self.keys.override(name), *value.rpartition(":")[::2])
+        return _override(self.keys.override(name), *parts)
 
     def change_override(
         self,
@@ -129,13 +129,14 @@ class RedisStore:
         rules: Sequence[Algorithm] | None = None,
         pause_us: int | None = None,
         forced: bool = False,
+        margin: int = 0,
     ) -> tuple[Override, int]:
         wires = "=" if rules is None else ";".join(rule.wire for rule in rules)
         pause = -1 if pause_us is None else pause_us
-        args = [self.now(), wires, pause, int(forced)]
-        found, until, now = self.run("override", [self.keys.override(name)], args)
+        args = [self.now(), wires, pause, int(forced), margin]
+        found, until, now, *noted = self.run("override", [self.keys.override(name)], args)
         self._overrides.pop(name, None)
-        return _override(self.keys.override(name), text(found), until), now
+        return _override(self.keys.override(name), text(found), until, *noted), now
 
     def now_us(self) -> int:
         if self._clock:
@@ -204,8 +205,8 @@ class RedisStore:
         raise failure from cause
 
     def run_many(self, name: str, calls: Sequence[Call]) -> list[Any]:
-        """Run a script several times in one round trip: the replies, a `StateError` in
-        the place of one. :raises StoreUnavailable: when the store gave no answer, or refuses."""
+        """Run a script several times in one round trip: the replies, a `StateError` in the place of one.
+        :raises StoreUnavailable: when the store gave no answer, or refuses."""
         return next(self.run_bites(name, [calls]))
 
     def run_bites(self, name: str, bites: Iterable[Sequence[Call]]) -> Iterator[list[Any]]:
@@ -216,13 +217,7 @@ class RedisStore:
                 one = next(found, None)
             if one is None:
                 return
-            calls, replies = one
-            for n, reply in enumerate(replies):
-                if isinstance(reply, Exception):
-                    replies[n] = failure_of(reply, calls[n][0])
-                    if not isinstance(replies[n], StateError):
-                        raise replies[n] from cause_of(reply)
-            yield replies
+            yield [checked(reply, keys) for (keys, _), reply in zip(*one, strict=True)]
 
     def given_override(self, name: str, *, fresh: bool = False) -> str:
         """On a Cluster the override lies in another slot than a line: it is read apart, at most once
@@ -249,7 +244,8 @@ class RedisStore:
         keys = self.keys.encoded(one.limit.name, one.key, self.is_cluster)
         newcomer = not ticket or not (ticket.first_seen_us or ticket.copy)
         given = self.given_override(one.limit.name)
-        if not newcomer or keys[0] in self._busy or given not in _NONE:
+        other = one.limit.name in self._rules  # as when last asked: then that script has no answer
+        if not newcomer or other or keys[0] in self._busy or given not in _NONE:
             return None
         args = (self.now(), *_encoded_rule(rule), one.cost, b"1" if ticket else b"0")
         admitted, *found = self.run("try", (keys[0], keys[-1]), args)
@@ -324,11 +320,13 @@ class RedisStore:
         return _merged(taken)
 
 
-def _override(key: str, wires: str, until_us: str | int) -> Override:
+def _override(
+    key: str, wires: str, until_us: str | int, margin: str | int = 0, margin_until_us: str | int = 0
+) -> Override:
     """:raises StateError: for what is no override."""
     try:
         rules = tuple(from_wire(wire) for wire in wires.split(";")) if wires else ()
-        return Override(rules, int(until_us))
+        return Override(rules, int(until_us), int(margin), int(margin_until_us))
     except ValueError as error:
         raise StateError(f"foreign data at {key}") from error
 

@@ -281,7 +281,7 @@ class Room:
     def status(self, name: str, key: str = "") -> Status:
         args = [self.store.now(), self.store.given_override(name, fresh=True)]
         keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)
-        now, waiting, parked, oldest, pause, bad = self.store.run("status", keys, args)
+        now, waiting, parked, oldest, pause, bad, margin = self.store.run("status", keys, args)
         with translated([self._keys.brokers]):
             client = self.store.connection.client
             indexes = [
@@ -291,13 +291,10 @@ class Room:
             ]
             visits = [at for index in indexes if (at := client.zscore(index, keys[0])) is not None]
         return Status(
-            waiting=waiting,
-            parked=parked,
-            oldest=(now - oldest) / 1e6 if oldest else None,
+            waiting=waiting, parked=parked, oldest=(now - oldest) / 1e6 if oldest else None,
             next_due=max(0, min(visits) - now) / 1e6 if parked and visits else None,
-            paused=pause / 1e6,
-            quarantined=bad,
-        )
+            paused=pause / 1e6, quarantined=bad, margin=margin / 1000,
+        )  # fmt: skip
 
     def parked(self, name: str, key: str = "", most: int = 100) -> list[str]:
         """Ids of parked tasks, the first in line first."""

@@ -1,0 +1,120 @@
+"""How unevenly this host lets its processes run, and the margin that limits need for it.
+
+The way from a task's body to the API cannot be measured from here. Two things tell when it gets uneven, and both must
+last, because workers that start, or read a backlog, are busy for a moment on any host:
+
+- The processors that this process may use have no idle time for `_LASTING_S`. Then a process that is ready to run may
+  have to wait for the time slices of the others: up to `SATURATED_US`, measured (`benchmarks/busy.py`). Known where
+  there is a `/proc/stat`.
+- Starts come late, in several different seconds: so it is on a host whose container is held back by a quota.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from fleetlimit import standin
+from fleetlimit.algorithms.base import MOST_MARGIN
+from fleetlimit.errors import FleetlimitError
+from fleetlimit.store.base import Outcome, Spend, Store
+
+__all__ = [
+    "SATURATED_US",
+    "Lateness",
+    "Saturation",
+    "ask_for_margin",
+    "lateness",
+    "processor_times",
+]
+
+#: By how much the way to the API varies on a saturated host, microseconds.
+SATURATED_US = 60_000
+#: Without idle time for so long a host is saturated, seconds; where a worker has seen none at all since it was started,
+#: sooner, because its first tasks may come at once. And what share of the time still counts as none.
+_LASTING_S, _AT_START_S, _IDLE = 4.0, 1.0, 0.03
+#: Late starts count if they came in so many different seconds of the last ones (and over `_LASTING_S`).
+_SECONDS, _RECENT_S = 3, 10.0
+
+#: Whether the host is saturated, shared with the pool's processes, which are forked after it was made.
+_saturated: mmap.mmap | None = None
+
+
+def processor_times() -> tuple[int, int] | None:
+    """Idle and all time of the processors that this process may use, in ticks; None where that is not known."""
+    try:
+        own = {f"cpu{n}" for n in os.sched_getaffinity(0)}
+        with open("/proc/stat") as file:
+            lines = [line.split() for line in file if line.startswith("cpu")]
+        times = [[int(one) for one in line[1:9]] for line in lines if line[0] in own]
+    except (AttributeError, OSError, ValueError):
+        return None
+    return sum(one[3] + one[4] for one in times), sum(map(sum, times))
+
+
+class Saturation:
+    """Looks whether the host has idle time. Made before the pool forks."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        global _saturated
+        _saturated = _saturated or mmap.mmap(-1, 1)
+        self._clock = clock
+        self._last, self._since = processor_times(), clock()
+        self._needed_s = _AT_START_S
+
+    def look(self) -> None:
+        """To be called about once a second."""
+        now, former = processor_times(), self._last
+        self._last = now
+        if now is None or former is None or now[1] <= former[1]:
+            return
+        if now[0] - former[0] > _IDLE * (now[1] - former[1]):
+            self._since, self._needed_s = self._clock(), _LASTING_S
+        if _saturated:
+            _saturated[0] = self._clock() - self._since >= self._needed_s
+
+
+class Lateness:
+    """The late starts of one process."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: deque[tuple[float, int]] = deque(maxlen=100)
+
+    def note(self, late_us: int) -> None:
+        """A start came so late."""
+        self._seen.append((self._clock(), late_us))
+
+    def lasting_us(self) -> int:
+        """The worst of the last seconds, if there were late ones in several of them; else 0."""
+        if len(self._seen) < _SECONDS:
+            return 0
+        since = self._clock() - _RECENT_S
+        recent = [(at, late) for at, late in tuple(self._seen) if at >= since]
+        if (
+            len({int(at) for at, _ in recent}) < _SECONDS
+            or recent[-1][0] - recent[0][0] < _LASTING_S
+        ):
+            return 0
+        return max(late for _, late in recent)
+
+
+lateness = Lateness()
+
+
+def ask_for_margin(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
+    """Of limits that have made a task wait: let the fleet keep the margin that this host needs, if it is larger than
+    what is in force. (A limit that makes nobody wait is not near its bound.)"""
+    uneven_us = max(SATURATED_US if _saturated and _saturated[0] else 0, lateness.lasting_us())
+    if not uneven_us or outcome.alone or standin.current:
+        return
+    for one, reading in zip(spends, outcome.readings, strict=False):
+        needed = min(math.ceil(uneven_us * 1000 / one.limit.per_us), MOST_MARGIN)
+        if 0 < reading.rule.margin < needed:
+            with contextlib.suppress(FleetlimitError):
+                store.change_override(one.limit.name, margin=needed)
