@@ -263,11 +263,11 @@ def test_the_next_bite_is_on_its_way_while_one_is_looked_at(server: Server) -> N
 
     found = store.run_bites("beat", bites(3))
     assert [(len(replies), len(taken)) for replies in found] == [(3, 2), (3, 3), (3, 3)]
-    half = store.run_bites("beat", bites(3))
-    next(half)
-    half.close()
-    until(lambda: store.beat("last:1", 10)[0] == 10, "its own answer")
-    assert len(connection.client.client_list()) <= 2
+    for _ in range(150):  # more than there are connections
+        half = store.run_bites("beat", bites(3))
+        next(half)
+        half.close()
+    assert store.beat("last:1", 10)[0] == 10
 
 
 def test_no_server_is_unavailable_with_its_cause() -> None:
