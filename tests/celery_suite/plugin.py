@@ -17,11 +17,15 @@ from fleetlimit import RateLimit, task_throttled
 from fleetlimit.celery.header import HEADER
 from fleetlimit.celery.message import CAME
 
+from .aside import ASIDE
+
 #: Whether tasks are limited, and how: a key of `LIMITS`, or "plain".
 MODE = os.environ["CELERY_SUITE_MODE"]
 RECORDS = os.environ["CELERY_SUITE_RECORDS"]
 REDIS = os.environ["CELERY_SUITE_REDIS"]
 
+#: The modes in which most deliveries are denied.
+TIGHT = ("room", "countdown")
 #: One limit, shared by all tasks, and whether the waiting room is on.
 LIMITS = {
     "never": (RateLimit("suite", 1_000_000, per=1, burst=1_000_000), True),
@@ -38,7 +42,13 @@ def record(kind: str, **facts: Any) -> None:
     os.close(found)
 
 
-@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        why = ASIDE.get(getattr(item, "originalname", item.name))
+        if why and MODE in TIGHT:
+            item.add_marker(pytest.mark.skip(reason=why))
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
     if report.when == "call" or outcome != "passed":

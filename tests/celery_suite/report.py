@@ -8,13 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from .aside import ASIDE
 from .compare import Records, different
 from .runs import MODES, Run, run
 
 __all__ = ["Comparison", "compared"]
-
-#: Tests whose own time-out is shorter than a limit of 20 per second allows, and why.
-SLOWER: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -25,15 +23,18 @@ class Comparison:
     limited: Run
     #: Tests that pass in one of the two only: as they ended there, and (alone, both ways) once more.
     differ: dict[str, str]
-    #: Those of them that are to be expected (`SLOWER`), and those that were alike when they ran again.
-    expected: frozenset[str]
+    #: Those of them that were alike when they ran again.
     alike_again: frozenset[str]
 
     @property
     def faults(self) -> dict[str, str]:
         """Which differences nothing explains."""
-        passed_over = self.expected | self.alike_again
-        return {test: how for test, how in self.differ.items() if test not in passed_over}
+        return {test: how for test, how in self.differ.items() if test not in self.alike_again}
+
+    @property
+    def aside(self) -> dict[str, str]:
+        """The tests that were left out, and why."""
+        return _aside(self.records)
 
     @property
     def records(self) -> Records:
@@ -48,9 +49,11 @@ class Comparison:
             f"{counts['began']} bodies began; {counts['rerun']} tests tried again, {plain.counts['rerun']} without "
             f"limits; {self.limited.seconds:.0f} s, {self.plain.seconds:.0f} s without limits"
         )
+        for test, why in self.aside.items():
+            yield f"  left out: {test}: {why}"
         for test, how in self.differ.items():
-            kind = "slower than its time-out" if test in self.expected else "DIFFERS"
-            yield f"  {'alike when run again' if test in self.alike_again else kind}: {test}: {how}"
+            kind = "alike when run again" if test in self.alike_again else "DIFFERS"
+            yield f"  {kind}: {test}: {how}"
         for name, times in limited.altered().items():
             yield f"  REQUEST ALTERED, {len(times)} times: {name}: {times[0]}"
 
@@ -71,10 +74,10 @@ def compared(
 
 def _compare(plain: Run, limited: Run, folder: Path) -> Comparison:
     tests = different(Records(plain.records), Records(limited.records))
-    expected = frozenset(test for test in tests if _function(test) in SLOWER)
-    again = [test for test in tests if test not in expected]
-    alike = _alike(limited.broker, limited.mode, again, folder) if again else frozenset()
-    return Comparison(plain, limited, _how(tests, plain, limited), expected, alike)
+    aside = _aside(Records(limited.records))
+    tests = [test for test in tests if test not in aside]
+    alike = _alike(limited.broker, limited.mode, tests, folder) if tests else frozenset()
+    return Comparison(plain, limited, _how(tests, plain, limited), alike)
 
 
 def _alike(broker: str, mode: str, tests: list[str], folder: Path) -> frozenset[str]:
@@ -91,6 +94,10 @@ def _how(tests: list[str], plain: Run, limited: Run) -> dict[str, str]:
     }
 
 
-def _function(test: str) -> str:
-    """The name of the function of a test, of its id."""
-    return re.sub(r"\[.*", "", test).rsplit("::", 1)[-1]
+def _aside(records: Records) -> dict[str, str]:
+    names = {test: re.sub(r"\[.*", "", test).rsplit("::", 1)[-1] for test in records.outcomes}
+    return {
+        test: ASIDE[name]
+        for test, name in names.items()
+        if name in ASIDE and records.outcomes[test] == "skipped"
+    }
