@@ -65,6 +65,7 @@ def _servers(broker: str, folder: Path) -> Iterator[dict[str, str]]:
     with redis_server(folder) as server:
         env = {
             **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # the suite starts `celery`
             "PYTHONPATH": str(ROOT),
             "REDIS_HOST": "127.0.0.1",
             "REDIS_PORT": str(server.port),
