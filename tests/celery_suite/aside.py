@@ -9,6 +9,9 @@ ASIDE = {
     "test_large_group": _LARGE,
     "test_large_header": _LARGE,
     "test_chain_to_a_chord_with_large_header": _LARGE,
+    "test_mutable_errback_called_by_chord_from_group_fail_multiple_on_body_failure": (
+        "it waits a second for the error callbacks of 42 failures, which take four at 20 per second"
+    ),
     "test_chord_header_id_duplicated_on_rabbitmq_msg_duplication": (
         "it publishes the same message twice, which counts as one that was delivered twice "
         "while it is parked (docs/waiting-room.md)"

@@ -15,6 +15,7 @@ __all__ = ["Records", "different"]
 #: What belongs to a delivery and not to the task: the broker tells its deliveries apart by it.
 OF_A_DELIVERY = {"delivery_tag", "consumer_tag"}
 NOTHING = "(nothing)"
+KINDS = ("came", "denied", "began")
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,9 @@ class Records:
     path: Path
 
     def lines(self, *kinds: str) -> Iterator[dict[str, Any]]:
+        begins = tuple(f'{{"kind": "{kind}"' for kind in kinds)  # most are long, and not wanted
         with self.path.open() as lines:
-            yield from (line for line in map(json.loads, lines) if line["kind"] in kinds)
+            yield from (json.loads(line) for line in lines if line.startswith(begins))
 
     @cached_property
     def outcomes(self) -> dict[str, str]:
@@ -40,7 +42,7 @@ class Records:
     @cached_property
     def counts(self) -> Counter[str]:
         """How many deliveries came, how many were denied, how many bodies began, how often a test was tried again."""
-        found = Counter(line["kind"] for line in self.lines("came", "denied", "began"))
+        found = Counter({kind: sum(1 for _ in self.lines(kind)) for kind in KINDS})
         found["rerun"] = sum(line["outcome"] == "rerun" for line in self.lines("test"))
         return found
 

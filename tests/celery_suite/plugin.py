@@ -70,6 +70,7 @@ def limit_every_task(app: Celery) -> None:
             "fleetlimit_url": REDIS,
             "fleetlimit_max_sleep": 0.02,
             "fleetlimit_waiting_room": room,
+            "fleetlimit_direct_calls": "wait",  # `starmap` calls limited tasks
         }
     )
 
