@@ -17,7 +17,7 @@ test-all: $(VENV)/ready
 	$(RUN) -m nox
 
 # Celery's own integration suite, without limits and with every task limited, on Redis and RabbitMQ: about two hours.
-# A part of it: make celery-suite PART="--brokers redis --modes room t/integration/test_tasks.py"
+# A part of it: make celery-suite PART="--broker redis --mode room t/integration/test_tasks.py"
 celery-suite: $(VENV)/ready
 	$(RUN) -m tests.celery_suite $(PART)
 

@@ -4,5 +4,5 @@
 and with one that denies most deliveries, the waiting room on (`room`) and off (`countdown`). It prints the tests that
 end differently, and the fields of `request` that a body sees differently than the first delivery had them.
 
-    python -m tests.celery_suite --brokers redis --modes room t/integration/test_tasks.py
+    python -m tests.celery_suite --broker redis --mode room t/integration/test_tasks.py
 """
