@@ -49,7 +49,7 @@ def run(broker: str, mode: str, tests: Sequence[str], folder: Path) -> Run:
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "celery.contrib.pytest",
         "-p", "tests.celery_suite.plugin", "-p", "no:cacheprovider", "--timeout", "300",
-        "--continue-on-collection-errors", *tests,
+        "--continue-on-collection-errors", "--tb", "native", *tests,
     ]  # fmt: skip
     with _servers(broker, folder) as env, (folder / "pytest.log").open("w") as log:
         env |= {"CELERY_SUITE_MODE": mode, "CELERY_SUITE_RECORDS": str(records)}
