@@ -4,7 +4,7 @@ VENV := .venv
 SMOKE := .venv-smoke
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test test-all smoke soak lint format bench clean
+.PHONY: demo test test-all celery-suite smoke soak lint format bench clean
 
 demo: $(VENV)/ready
 	$(RUN) -m fleetlimit.cli demo
@@ -15,6 +15,11 @@ test: $(VENV)/ready
 # Each Celery that is supported, and each CPython that is found: about five minutes for each.
 test-all: $(VENV)/ready
 	$(RUN) -m nox
+
+# Celery's own integration suite, without limits and with every task limited, on Redis and RabbitMQ: about two hours.
+# A part of it: make celery-suite PART="--broker redis --mode room t/integration/test_tasks.py"
+celery-suite: $(VENV)/ready
+	$(RUN) -m tests.celery_suite $(PART)
 
 # The image of the Dockerfile, run by a Docker engine: half a minute once the base images are there.
 # In an environment of its own, for pytest-celery is a plugin that would load with all other tests.
@@ -59,4 +64,4 @@ $(SMOKE)/ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(SMOKE) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(SMOKE) .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache dist

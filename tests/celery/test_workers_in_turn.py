@@ -14,8 +14,7 @@ from fleetlimit.celery import heard
 from fleetlimit.demo.processes import Server, until
 
 SIGNALS = (
-    "worker_ready", "worker_shutting_down", "worker_process_init", "task_revoked", "task_prerun",
-    "task_postrun",
+    "worker_shutting_down", "worker_process_init", "task_revoked", "task_prerun", "task_postrun",
 )  # fmt: skip
 
 
@@ -68,3 +67,20 @@ def test_its_broker_is_known_before_anything_can_be_parked(server: Server) -> No
     client = redis.Redis.from_url(server.url, decode_responses=True)
     app.Worker(pool="solo")  # made, and not started
     assert client.zrange("fleetlimit:brokers", 0, -1) == [client.get("fleetlimit:broker")]
+
+
+def test_a_worker_embedded_in_tests_lets_parked_tasks_go(server: Server) -> None:
+    """Celery's `worker_ready` signal is not sent for it."""
+    app = Celery("embedded", broker=server.url, set_as_current=False)
+    app.conf.fleetlimit_url = server.url
+    ran: list[int] = []
+
+    @app.task(name="embedded.one", shared=False)
+    @rate_limited("embedded", 2, per=1)
+    def one(n: int) -> None:
+        ran.append(n)
+
+    with start_worker(app, perform_ping_check=False, pool="solo"):
+        for n in range(4):
+            one.delay(n)
+        until(lambda: sorted(ran) == [0, 1, 2, 3], "all ran")

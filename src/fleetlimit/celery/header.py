@@ -64,6 +64,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "line": _is_line,
     "exchange": _is_text,
     "routing_key": _is_text,
+    "properties": lambda value: isinstance(value, dict),
     "eta": lambda value: value is None or _is_text(value),
     "due_us": _is_count,
     "countdown": _is_count,

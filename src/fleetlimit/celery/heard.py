@@ -27,18 +27,12 @@ __all__ = ["Receivers"]
 
 
 class Receivers:
-    """Made before the pool forks: its processes hear what was connected by then.
+    """Made before the pool forks: its processes hear what was connected by then."""
 
-    :param ready: is set once the worker's own consumer has declared its queues.
-    """
-
-    def __init__(
-        self, worker: Any, ready: threading.Event, releasers: Sequence[Releaser], *, limited: bool
-    ) -> None:
-        self._app, self._hostname, self._ready = worker.app, worker.hostname, ready
+    def __init__(self, worker: Any, releasers: Sequence[Releaser], *, limited: bool) -> None:
+        self._app, self._hostname = worker.app, worker.hostname
         self._releasers, self._pid, self._limited = releasers, os.getpid(), limited
         self._connected = {
-            signals.worker_ready: self.worker_ready,
             signals.worker_shutting_down: self.worker_shutting_down,
             signals.worker_process_init: self.worker_process_init,
             signals.task_revoked: self.task_revoked,
@@ -57,10 +51,6 @@ class Receivers:
         for signal, receiver in self._connected.items():
             signal.disconnect(receiver)
         direct.worker_stopped()
-
-    def worker_ready(self, sender: Any, **_: Any) -> None:
-        if sender.app is self._app:
-            self._ready.set()
 
     def worker_shutting_down(self, sender: Any, **_: Any) -> None:
         if sender == self._hostname:

@@ -60,6 +60,9 @@ _NOT_HEADERS = frozenset(
 )
 #: What RabbitMQ notes when a message moves by way of a dead-letter exchange, as through the delay queues.
 DEATHS = ("x-death", "x-first-death", "x-last-death")
+#: Properties that publishing makes anew. The headers are among them where the message was one of `task_protocol=1`,
+#: whose headers are few: it goes back as one of 2.
+_REMADE = ("expiration", "application_headers")
 _BROKER_HEADERS = (*DEATHS, "x-delivery-count")
 
 
@@ -119,7 +122,9 @@ class Message:
         found = ours(vars(request))
         route = request.delivery_info or {}
         properties = dict(request.properties or {})
-        properties.pop("application_headers", None)  # its headers once more
+        if "task" in (properties.get("application_headers") or ()):
+            del properties["application_headers"]  # its headers once more
+        properties.update(found.get("properties", {}))
         came = properties.pop(CAME, None) or {}
         content_type = came.get("content_type") or properties.get("content_type")
         exchange = found.get("exchange", route.get("exchange")) or ""
@@ -162,6 +167,7 @@ class Message:
             "exchange": self.exchange,
             "routing_key": self.routing_key,
             "eta": self.eta,
+            **({"properties": remade} if (remade := self._remade()) else {}),
             **({"ticket": self.ticket} if self.ticket else {}),
             **({"copy": copy} if copy else {}),
             **({"due_us": due_us, "countdown": countdown} if due_us else {}),
@@ -169,6 +175,10 @@ class Message:
             **({"revoked": True} if self.revoked else {}),
         }
         return {**self.headers, "eta": eta, HEADER: self.newer or mine}
+
+    def _remade(self) -> dict[str, Any]:
+        """Of its properties, those that come otherwise when it is published again: the body is to see them as they were."""
+        return {name: self.properties[name] for name in _REMADE if name in self.properties}
 
     @cached_property
     def serialized(self) -> tuple[str, str, str]:

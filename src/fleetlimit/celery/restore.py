@@ -9,6 +9,8 @@ from fleetlimit.celery.message import CAME, DEATHS
 
 __all__ = ["restore"]
 
+_WAY = ("exchange", "routing_key")
+
 
 def restore(request: Any) -> None:
     """Make a request what it was when the task first came, so that its body sees nothing of the wait."""
@@ -20,10 +22,15 @@ def restore(request: Any) -> None:
         for name in [name for name in fields if _is_ours(name)]:
             del fields[name]
         fields["headers"] = _without_ours(request.headers)
-        fields["delivery_info"] = _delivered(request.delivery_info or {}, found)
+        info = fields["delivery_info"] = _delivered(request.delivery_info or {}, found)
+        if way := properties.get("delivery_info"):  # kombu's own transports note it here as well
+            again = {"redelivered": True} if info["redelivered"] else {}
+            kept = {name: info[name] for name in _WAY if name in way and name in info}
+            properties["delivery_info"] = {**way, **kept, **again}
         if sent := properties.get("application_headers"):
             eta = {"eta": request.eta} if "eta" in sent else {}
             properties["application_headers"] = {**(_without_ours(sent) or {}), **eta}
+        properties.update(found.get("properties", {}))
     if waited or marked:
         fields["properties"] = properties
 
@@ -41,7 +48,5 @@ def _without_ours(headers: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def _delivered(info: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """The exchange and key it came by at first; and redelivered, if it has been since its body last ran."""
-    way: dict[str, Any] = {
-        name: found[name] for name in ("exchange", "routing_key") if name in found
-    }
+    way: dict[str, Any] = {name: found[name] for name in _WAY if name in found}
     return {**info, **way, "redelivered": bool(info.get("redelivered") or found.get("redelivered"))}

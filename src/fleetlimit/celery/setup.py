@@ -52,6 +52,7 @@ def connect() -> None:
 
 def _on_finalize(app: Any) -> None:
     app.steps["worker"].add(WorkerStep)
+    app.steps["consumer"].add(ConsumerStep)
     app.on_after_finalize.connect(_after_finalize, weak=False)
 
 
@@ -99,12 +100,24 @@ class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has n
                 threads.append(_presence(store, worker))
             send_events(worker.task_events)
             importlib.import_module(_CONTROL)
-        ready = threading.Event()
+        worker.fleetlimit_ready = ready = threading.Event()
         releasers = list(_releasers(app, ready, limited=bool(limited)))
         for task in app.tasks.values() if releasers else limited:
             task.Request = _request_class(symbol_by_name(task.Request))
-        heard = Receivers(worker, ready, releasers, limited=bool(limited))
+        heard = Receivers(worker, releasers, limited=bool(limited))
         return _Threads([heard, *threads, *releasers])
+
+
+class ConsumerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no type hints
+    """Tells the releasers that the worker's consumer has declared its queues. The signal `worker_ready` would not do:
+    it is not sent for a worker that is embedded in tests."""
+
+    label = "fleetlimit"
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def start(self, consumer: Any) -> None:
+        if ready := getattr(consumer.controller, "fleetlimit_ready", None):
+            ready.set()
 
 
 def _releasers(app: Any, ready: threading.Event, *, limited: bool) -> Iterator[Releaser]:
