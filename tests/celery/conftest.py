@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,15 @@ from fleetlimit.demo.processes import Server
 from tests.brokers import Rabbit, rabbitmq
 
 from .harness import Fleet, fleet
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """`start_worker` sets that of the root logger, for all tests to come."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="module")

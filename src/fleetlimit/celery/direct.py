@@ -75,8 +75,7 @@ def _called(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
     :raises ConfigurationError: where calls that nothing limits are refused.
     """
-    request = task.request_stack.top
-    if request is not None and vars(request).get(ENTERED):
+    if vars(task.request).get(ENTERED):
         return  # its own delivery, or a call of itself inside it
     caller = _caller(task)
     settings = settings_of(task.app) if caller else None

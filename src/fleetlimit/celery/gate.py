@@ -81,16 +81,29 @@ def enter_function(mark: Mark) -> None:
 def enter(task: Any) -> None:
     """Return when the body may start; raise to end this delivery, the task being back in its queue.
 
+    A pool that runs the parts of a delivery in several threads (as for coroutines) may let one request object stand for
+    all deliveries, one after the other, and overwrite what the next one has: nothing of ours may stay there.
+
     :raises ConfigurationError: in a thread that knows nothing of the delivery.
     """
     request = task.request
-    if vars(request).get(ENTERED):
+    shared = task.request_stack.top is None
+    if vars(request).get(ENTERED) and not shared:
         return
     if request.called_directly:
         raise ConfigurationError(
             f"task {task.name!r}: its delivery is not known in this thread, for the worker's pool runs the parts of a "
             "task in several: no limit can be kept there; use one of Celery's own pools"
         )
+    try:
+        _enter(task, request)
+    except BaseException:
+        if shared:
+            vars(request).pop(HEADER, None)
+        raise
+
+
+def _enter(task: Any, request: Any) -> None:
     settings = settings_of(task.app)
     ignored = request.is_eager and settings.eager == "ignore" and not standin.current
     if settings.enabled and not ignored:
