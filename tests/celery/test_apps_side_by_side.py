@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -15,8 +18,10 @@ from celery import Celery
 from celery.exceptions import WorkerShutdown
 from celery.utils.nodenames import anon_nodename
 
-from fleetlimit import RateLimiter, rate_limited
+from fleetlimit import RateLimit, RateLimiter, rate_limited
 from fleetlimit.celery import limiter_of, presence
+from fleetlimit.celery.presence import local_time
+from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.demo.measure import worst_window
 from fleetlimit.demo.processes import Server, until
 from fleetlimit.store.redis import RedisStore
@@ -191,3 +196,30 @@ def kinds(events: Any) -> set[str]:
     while event := events.get_message(timeout=0.2):
         found.add(event["channel"].rpartition("/")[2])
     return found
+
+
+def test_each_knows_the_clock_of_its_own_redis(server: Server, other: Server) -> None:
+    a, b = Shop(server.url), Shop(other.url)
+    with working(a.app):
+        assert local_time(a.app, time.time_ns() // 1000) is not None
+        assert local_time(b.app, time.time_ns() // 1000) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
+def test_a_forked_child_has_what_it_needs_of_its_own(server: Server) -> None:
+    """The lock may be held while another thread forks, and the connections are the parent's."""
+    one, limit = Shop(server.url), RateLimit("forked", 5, per=1)
+    limiter, runtime = limiter_of(one.app), runtime_of(one.app)
+    clock = runtime.clock
+    assert limiter.acquire(limit)
+    with runtime.lock:
+        child = os.fork()
+        if not child:  # what it raises must not reach the test's own process
+            signal.alarm(20)
+            with contextlib.suppress(BaseException):
+                theirs = limiter_of(one.app)
+                fresh = theirs is not limiter and runtime_of(one.app).clock is not clock
+                os._exit(0 if fresh and theirs.acquire(limit).waiting == 0 else 1)
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert limiter_of(one.app) is limiter
