@@ -15,11 +15,12 @@ from .harness import Fleet, fleet
 
 
 @pytest.fixture(autouse=True)
-def root_level() -> Iterator[None]:
-    """A worker in a thread of the tests sets the level of the root logger, for all tests after it."""
-    level = logging.getLogger().level
+def log_level() -> Iterator[None]:
+    """`start_worker` sets that of the root logger, for all tests to come."""
+    root = logging.getLogger()
+    level = root.level
     yield
-    logging.getLogger().setLevel(level)
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="module")

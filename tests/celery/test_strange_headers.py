@@ -109,7 +109,7 @@ def test_the_largest_message_that_is_parked(
     server: Server, monkeypatch: pytest.MonkeyPatch, over: int
 ) -> None:
     """Exactly 256 KiB are; one byte more waits as a countdown."""
-    monkeypatch.setattr(gate, "running", lambda: True)
+    monkeypatch.setattr(gate, "running", lambda app: True)
     with rig(server.url) as one:
         bare = len(_with_ballast(0).packed())
         delivery = object.__new__(gate._Delivery)

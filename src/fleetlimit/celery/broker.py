@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-import weakref
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,6 +18,7 @@ import redis
 from celery.utils.log import get_logger
 
 from fleetlimit.celery.config import settings_of
+from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.store.keyspace import is_broker
 
 __all__ = ["broker_of", "identify"]
@@ -32,12 +32,10 @@ _AGAIN_S = 5.0
 #: How long a broker may take to answer, seconds.
 _PATIENCE_S = 2.0
 
-_known: weakref.WeakKeyDictionary[Any, tuple[str, float]] = weakref.WeakKeyDictionary()
-
 
 def broker_of(app: Any) -> str:
     """The name of the broker that an app publishes to; '' while it cannot be told: then nothing is parked."""
-    name, ask_again_at = _known.get(app, ("", 0.0))
+    name, ask_again_at = runtime_of(app).broker
     if not name and time.monotonic() >= ask_again_at:
         name = identify(app)
     return name
@@ -51,7 +49,7 @@ def identify(app: Any) -> str:
             name = _asked(app)
         except Exception as error:  # whatever the transport raises
             logger.debug("the broker could not be identified: %r", error)
-    _known[app] = name, time.monotonic() + _AGAIN_S
+    runtime_of(app).broker = name, time.monotonic() + _AGAIN_S
     return name
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,11 +12,10 @@ from typing import Any
 from celery.utils.text import match_case
 
 from fleetlimit import standin
-from fleetlimit.celery.presence import known_processes
+from fleetlimit.celery.runtime import Runtime, runtime_of
 from fleetlimit.celery.signals import limits_outage
 from fleetlimit.celery.source import same_server, source_of
 from fleetlimit.errors import ConfigurationError
-from fleetlimit.forks import after_fork
 from fleetlimit.limit import checked_processes
 from fleetlimit.limiter import RateLimiter, is_custom
 
@@ -91,30 +89,16 @@ class Settings:
 #: Larger messages are not parked: they wait as countdowns.
 LARGEST_PARKED = 256 * 1024
 
-_settings: weakref.WeakKeyDictionary[Any, Settings] = weakref.WeakKeyDictionary()
-_limiters: weakref.WeakKeyDictionary[Any, RateLimiter] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
-
-
-def _forget() -> None:
-    """After a fork: a lock that another thread held then would stay locked in the child for ever."""
-    global _lock
-    _lock = threading.Lock()
-    _limiters.clear()
-
-
-after_fork(_forget)
-
 
 def settings_of(app: Any) -> Settings:
     """The app's settings, read once, at first use.
 
     :raises ConfigurationError: naming the setting and the value.
     """
-    found = _settings.get(app)
-    if found is None:
-        found = _settings[app] = _read(app)
-    return found
+    runtime = runtime_of(app)
+    if runtime.settings is None:
+        runtime.settings = _read(app)
+    return runtime.settings
 
 
 def _read(app: Any) -> Settings:
@@ -244,29 +228,32 @@ def limiter_of(app: Any) -> RateLimiter:
     """
     if standin.current:
         return RateLimiter()
-    with _lock:
-        found = _limiters.get(app)
-        if found is None:
-            settings, source = settings_of(app), source_of(app)
-            if is_custom(source.redis):
-                # What is said of outages, clocks and keys is refused, for it does nothing.
-                parts = ("on_outage", "processes", "client_time", "key_prefix")
-                said = {one: app.conf.get(f"fleetlimit_{one}") for one in parts}
-                given = {one: value for one, value in said.items() if value is not None}
-                found = _limiters[app] = RateLimiter(source.redis, **given)
-                return found
-            found = _limiters[app] = RateLimiter(
-                source.redis,
-                key_prefix=source.key_prefix,
-                on_outage=settings.on_outage,
-                processes=lambda: settings.processes or known_processes(),
-                client_time=settings.client_time,
-                on_change=_tells(app),
-            )
-        return found
+    runtime = runtime_of(app)
+    with runtime.lock:
+        if runtime.limiter is None:
+            runtime.limiter = _limiter(app, runtime)
+        return runtime.limiter
+
+
+def _limiter(app: Any, runtime: Runtime) -> RateLimiter:
+    settings, source = settings_of(app), source_of(app)
+    if is_custom(source.redis):
+        # What is said of outages, clocks and keys is refused, for it does nothing.
+        parts = ("on_outage", "processes", "client_time", "key_prefix")
+        said = {one: app.conf.get(f"fleetlimit_{one}") for one in parts}
+        given = {one: value for one, value in said.items() if value is not None}
+        return RateLimiter(source.redis, **given)
+    return RateLimiter(
+        source.redis,
+        key_prefix=source.key_prefix,
+        on_outage=settings.on_outage,
+        processes=lambda: settings.processes or runtime.processes,
+        client_time=settings.client_time,
+        on_change=_tells(app),
+    )
 
 
 def _tells(app: Any) -> Callable[[bool, BaseException | None], None]:
-    """It must not keep the app alive: the limiters are kept as long as their apps."""
+    """It must not keep the app alive: the limiter is kept as long as the app."""
     here = weakref.ref(app)
     return lambda away, cause: limits_outage.send(here(), away=away, cause=cause) and None

@@ -1,11 +1,9 @@
-"""`celery -A app inspect throttled [LIMIT [KEY]]`: who waits, asked of the workers."""
+"""The answer to `celery -A app inspect throttled [LIMIT [KEY]]`: who waits. (`cli_celery.py` registers the command.)"""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
-
-from celery.worker.control import inspect_command
 
 from fleetlimit.celery.config import limiter_of
 from fleetlimit.celery.declared import limits_of
@@ -19,14 +17,10 @@ __all__ = ["throttled"]
 _PAGE = 100
 
 
-@inspect_command(  # type: ignore[untyped-decorator]  # Celery has no type hints
-    args=[("name", str), ("key", str), ("page", int)], signature="[LIMIT [KEY|- [PAGE]]]"
-)
 def throttled(
     state: Any, name: str | None = None, key: str | None = None, page: int = 1, **_: Any
 ) -> dict[str, Any]:
-    """Tasks that wait for a rate limit: how many, parked, the oldest, the next due. KEY `-`: all keys, a hundred for
-    each PAGE."""
+    """What a worker knows of those who wait; see `fleetlimit.cli_celery.throttled`."""
     tasks = state.app.tasks.values()
     names = (
         [name] if name else sorted({one.limit.name for task in tasks for one in limits_of(task)})

@@ -20,6 +20,7 @@ from fleetlimit import standin
 from fleetlimit.celery.config import Settings, limiter_of, settings_of
 from fleetlimit.celery.declared import plan_of
 from fleetlimit.celery.gate import ENTERED, acquired
+from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.celery.start import start
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.store.base import Store, Ticket
@@ -37,8 +38,6 @@ _LONGEST_US = 1_000_000
 #: Processes of this worker that run bodies, and nothing of the user's beside them. (A worker in a thread of another
 #: program, as in tests, is none: the program's own calls are plain.)
 _worker_pid = 0
-#: (caller, called): what was said already.
-_said: set[tuple[str, str]] = set()
 
 
 def worker_started() -> None:
@@ -76,8 +75,7 @@ def _called(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
     :raises ConfigurationError: where calls that nothing limits are refused.
     """
-    request = task.request_stack.top
-    if request is not None and vars(request).get(ENTERED):
+    if vars(task.request).get(ENTERED):
         return  # its own delivery, or a call of itself inside it
     caller = _caller(task)
     settings = settings_of(task.app) if caller else None
@@ -87,8 +85,7 @@ def _called(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         _wait(task, args, kwargs, settings)
     elif settings.direct_calls == "error" or caller in _CANVAS:
         raise ConfigurationError(_complaint(caller, task.name))
-    elif (caller, task.name) not in _said:
-        _said.add((caller, task.name))
+    elif runtime_of(task.app).is_new((caller, task.name)):
         logger.warning("fleetlimit: %s", _complaint(caller, task.name))
 
 
@@ -127,9 +124,9 @@ def _wait(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any], settings: Se
                 max_sleep_us=settings.max_sleep_us,
                 horizon_us=_LONGEST_US,
             )
-            outcome = acquired(store, spends, ticket)
+            outcome = acquired(task.app, store, spends, ticket)
             if outcome.admitted:
-                return start(store, spends, outcome)
+                return start(task.app, store, spends, outcome)
             seen_us = outcome.first_seen_us
             standin.sleep(min(outcome.wait_us, _LONGEST_US) / 1e6)
     except BaseException:  # a time limit, for instance: its place is free

@@ -23,6 +23,7 @@ from fleetlimit.celery.queues import lane_of
 from fleetlimit.celery.releaser import ring, running
 from fleetlimit.celery.requeue import cannot_wait_in_queue, put_back, quit_delivery, show_pending
 from fleetlimit.celery.restore import restore
+from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.celery.signals import announce
 from fleetlimit.celery.start import give_back, start
 from fleetlimit.celery.tracing import ends_without_start
@@ -49,6 +50,8 @@ _EARLY_US = 5_000
 _FOREIGN_S = (5, 15)
 #: A task that its broker will not take back waits here at most so long, where it can still be rejected.
 _HOLD_S = 30.0
+#: Of so many lines at most it is remembered that somebody waits.
+_MOST_BUSY = 10_000
 
 #: On the request while its body runs: whether it asked, or need not. A task that calls itself inside its own body gets a
 #: request that inherits it, and so does not ask (or go back into the queue) a second time.
@@ -80,16 +83,29 @@ def enter_function(mark: Mark) -> None:
 def enter(task: Any) -> None:
     """Return when the body may start; raise to end this delivery, the task being back in its queue.
 
+    A pool that runs the parts of a delivery in several threads (as for coroutines) may let one request object stand for
+    all deliveries, one after the other, and overwrite what the next one has: nothing of ours may stay there.
+
     :raises ConfigurationError: in a thread that knows nothing of the delivery.
     """
     request = task.request
-    if vars(request).get(ENTERED):
+    shared = task.request_stack.top is None
+    if vars(request).get(ENTERED) and not shared:
         return
     if request.called_directly:
         raise ConfigurationError(
             f"task {task.name!r}: its delivery is not known in this thread, for the worker's pool runs the parts of a "
             "task in several: no limit can be kept there; use one of Celery's own pools"
         )
+    try:
+        _enter(task, request)
+    except BaseException:
+        if shared:
+            vars(request).pop(HEADER, None)
+        raise
+
+
+def _enter(task: Any, request: Any) -> None:
     settings = settings_of(task.app)
     ignored = request.is_eager and settings.eager == "ignore" and not standin.current
     if settings.enabled and not ignored:
@@ -120,7 +136,7 @@ def _pass(task: Any, plan: Plan, settings: Settings) -> None:
         ends_without_start()
         raise
     try:
-        start(store, spends, outcome)
+        start(task.app, store, spends, outcome)
     except SoftTimeLimitExceeded:
         give_back(store, spends, outcome)
         raise
@@ -138,6 +154,7 @@ class _Delivery:
         self._message: Message | None = None
         self._lane = lane_of_delivery(task)
         self._woken = self.seen_us > 0
+        self._runtime = runtime_of(task.app)
 
     @property
     def message(self) -> Message:
@@ -151,10 +168,11 @@ class _Delivery:
         asks only to be parked: it must not sleep into a cell as one who was woken for it may."""
         if is_newer(vars(self.task.request)):
             return _waits(
-                "a later version of fleetlimit put some back, and only its workers start them"
+                self.task.app,
+                "a later version of fleetlimit put some back, and only its workers start them",
             )
         if parking is None:
-            parking = self.line in _busy
+            parking = self.line in self._runtime.busy
         request = self.task.request
         broker, lane, queue = self._lane
         ticket = Ticket(
@@ -171,13 +189,13 @@ class _Delivery:
             park_after_us=self.settings.max_sleep_us,
             lead_us=self.settings.lead_us,
         )
-        outcome = acquired(self.store, self.spends, ticket)
+        outcome = acquired(self.task.app, self.store, self.spends, ticket)
         if outcome.alone:  # without Redis: nobody knows of a place
             return outcome
         if outcome.wait_us or outcome.sleep_us:
             ask_for_margin(self.store, self.spends, outcome)
-        waiting = self.line in _busy and any(one.waiting for one in outcome.readings)
-        _remember(self.line, busy=waiting or not outcome.admitted)
+        waiting = self.line in self._runtime.busy and any(one.waiting for one in outcome.readings)
+        self._remember(busy=waiting or not outcome.admitted)
         self.seen_us = outcome.first_seen_us
         if (
             outcome.verdict is Verdict.DENIED
@@ -187,12 +205,22 @@ class _Delivery:
             return self.ask(parking=True, again=True)
         return outcome
 
+    def _remember(self, *, busy: bool) -> None:
+        lines = self._runtime.busy
+        if not busy:
+            lines.discard(self.line)
+        elif len(lines) < _MOST_BUSY:
+            lines.add(self.line)
+
     def _ticket_id(self) -> str:
         return self.message.its_ticket()
 
     def _packed(self) -> str:
         """The message for the waiting room; '' where it cannot be parked."""
-        if not (self.settings.waiting_room and running() and self._lane[0]) or self._stays:
+        if (
+            not (self.settings.waiting_room and running(self.task.app) and self._lane[0])
+            or self._stays
+        ):
             return ""
         packed = self.message.packed(self.settings.secret)
         return packed if len(packed) <= LARGEST_PARKED else ""
@@ -256,13 +284,13 @@ class _Delivery:
         except Exception as error:
             self._refused(error)
             return
-        _refusals.clear()
+        self._runtime.refusals.clear()
         self._quit(outcome)
 
     def _refused(self, error: Exception) -> None:
         cause = type(error).__name__, self._lane[2]
-        if cause not in _refusals:
-            _refusals.add(cause)
+        if cause not in self._runtime.refusals:
+            self._runtime.refusals.add(cause)
             logger.warning(
                 "limited tasks cannot be put back into queue %s, and wait in the worker until their turn, this one "
                 "first: %s: %r", self._lane[2], self.message.id, error,
@@ -274,7 +302,7 @@ class _Delivery:
         try:
             logger.debug("%s waits %.3f s", self.message.id, outcome.wait_us / 1e6)
             if outcome.verdict is Verdict.PARKED and outcome.wait_us < _NEAR_US:
-                ring()
+                ring(self.task.app)
             show_pending(self.task)
             announce(self.task, self.spends, outcome)
         except Exception as error:
@@ -300,28 +328,21 @@ def came(task: Any, spends: Sequence[Spend] = ()) -> None:
             store.withdraw(*line, ticket_of(task.request), how="came")
 
 
-def acquired(store: Store, spends: Sequence[Spend], ticket: Ticket) -> Outcome:
+def acquired(app: Any, store: Store, spends: Sequence[Spend], ticket: Ticket) -> Outcome:
     """The store's answer. Where foreign data lies, or what a later version wrote, tasks wait: it may be gone when
     they come back, and they have not failed."""
     try:
         return store.acquire(spends, ticket)
     except StateError as error:
-        return _waits(str(error))
+        return _waits(app, str(error))
 
 
-def _waits(why: str) -> Outcome:
+def _waits(app: Any, why: str) -> Outcome:
     """A denial without the store; why, is said once."""
-    if why not in _said and len(_said) < _MOST_SAID:
-        _said.add(why)
+    if runtime_of(app).is_new(why):
         logger.error("limited tasks wait: %s", why)
     wait_us = round(random.uniform(*_FOREIGN_S) * 1e6)
     return Outcome(Verdict.DENIED, wait_us, 0, 0, time.monotonic_ns() // 1000, alone=True)
-
-
-#: Why tasks could not be put back since one was the last time, and into which queue: each is said once.
-_refusals: set[tuple[str, str]] = set()
-_said: set[str] = set()
-_MOST_SAID = 1_000
 
 
 def lane_of_delivery(task: Any) -> tuple[str, str, str]:
@@ -331,14 +352,3 @@ def lane_of_delivery(task: Any) -> tuple[str, str, str]:
     exchange = found.get("exchange", route.get("exchange")) or ""
     routing_key = found.get("routing_key", route.get("routing_key")) or ""
     return (broker, *lane_of(task.app, broker, exchange, routing_key))
-
-
-#: Lines whose last answer in this process was a denial: a guess, which saves a round trip.
-_busy: set[tuple[str, str]] = set()
-
-
-def _remember(line: tuple[str, str], *, busy: bool) -> None:
-    if not busy:
-        _busy.discard(line)
-    elif len(_busy) < 10_000:
-        _busy.add(line)

@@ -7,8 +7,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any
 
 from celery import signals
@@ -20,6 +18,7 @@ from fleetlimit.celery.gate import came
 from fleetlimit.celery.header import HEADER, line_of, ticket_of
 from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.restore import restore
+from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.celery.start import warm
 from fleetlimit.errors import FleetlimitError
 
@@ -27,10 +26,10 @@ __all__ = ["Receivers"]
 
 
 class Receivers:
-    """Made before the pool forks: its processes hear what was connected by then."""
+    """Made before the pool forks: its processes hear what was connected by then, and know whether events are sent."""
 
     def __init__(self, worker: Any, releasers: Sequence[Releaser], *, limited: bool) -> None:
-        self._app, self._hostname = worker.app, worker.hostname
+        self._app, self._hostname, self._in_main_thread = worker.app, worker.hostname, False
         self._releasers, self._pid, self._limited = releasers, os.getpid(), limited
         self._connected = {
             signals.worker_shutting_down: self.worker_shutting_down,
@@ -42,20 +41,29 @@ class Receivers:
             self._connected[signals.task_prerun] = self.task_prerun
         for signal, receiver in self._connected.items():
             signal.connect(receiver, weak=False)
+        if worker.task_events:
+            runtime_of(self._app).event_senders.append(self)
 
     def start(self, *_: Any) -> None:
-        if threading.current_thread() is threading.main_thread():
+        self._in_main_thread = threading.current_thread() is threading.main_thread()
+        if self._in_main_thread:
             direct.worker_started()
 
     def stop(self, *_: Any) -> None:
         for signal, receiver in self._connected.items():
             signal.disconnect(receiver)
-        direct.worker_stopped()
+        if self in (senders := runtime_of(self._app).event_senders):
+            senders.remove(self)
+        if self._in_main_thread:
+            direct.worker_stopped()
 
     def worker_shutting_down(self, sender: Any, **_: Any) -> None:
         if sender == self._hostname:
-            for one in self._releasers:
-                one.halt()
+            self.halt()
+
+    def halt(self) -> None:
+        for one in self._releasers:
+            one.halt()
 
     def worker_process_init(self, **_: Any) -> None:
         if self._limited:
@@ -78,14 +86,9 @@ class Receivers:
         """A task revoked or expired while it waited: its place is free. Redis is asked in a thread, for this is the
         consumer's."""
         if sender.app is self._app and (line := line_of(request)):
-            _background().submit(_withdraw, self._app, *line, ticket_of(request))
+            runtime_of(self._app).background.submit(_withdraw, self._app, *line, ticket_of(request))
 
 
 def _withdraw(app: Any, name: str, key: str, id: str) -> None:
     with contextlib.suppress(FleetlimitError):  # then its ticket runs out
         limiter_of(app).store.withdraw(name, key, id, how="came")
-
-
-@cache
-def _background() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, "fleetlimit-revoked")

@@ -6,8 +6,6 @@ few seconds, and learns both from the answer.
 from __future__ import annotations
 
 import contextlib
-import mmap
-import struct
 import threading
 import time
 import uuid
@@ -16,37 +14,30 @@ from datetime import datetime, timezone
 from typing import Any
 
 from fleetlimit.celery.host import Saturation
+from fleetlimit.celery.runtime import Runtime, runtime_of
 from fleetlimit.errors import FleetlimitError
 from fleetlimit.store.names import announce
 from fleetlimit.store.redis import RedisStore
 
-__all__ = ["Presence", "known_processes", "local_time"]
+__all__ = ["Presence", "local_time"]
 
 #: Seconds between two beats, and how long one counts; and between two looks at the host.
 EVERY_S, LASTS_S = 5.0, 16.0
 _LOOK_S = 1.0
 
-#: Shared with the pool's processes, which are forked after it was made; 0: never known.
-_known: mmap.mmap | None = None
-#: This host's clock less Redis's, microseconds; None: not measured.
-_ahead_us: int | None = None
 
-
-def known_processes() -> int | None:
-    """The last known number of processes in the fleet; None if this worker never learned it."""
-    return struct.unpack("i", _known[:4])[0] or None if _known else None
-
-
-def local_time(store_us: int) -> datetime | None:
-    """What this host's clock shows when Redis's shows `store_us`; None if that is not known."""
-    if _ahead_us is None:
+def local_time(app: Any, store_us: int) -> datetime | None:
+    """What this host's clock shows when that of the app's limits shows `store_us`; None if that is not known."""
+    ahead_us = runtime_of(app).ahead_us
+    if ahead_us is None:
         return None
-    return datetime.fromtimestamp((store_us + _ahead_us) / 1e6, timezone.utc)
+    return datetime.fromtimestamp((store_us + ahead_us) / 1e6, timezone.utc)
 
 
 class Presence:
     """A worker's heartbeat. Made before the pool forks; `beat()` may be called then.
 
+    :param runtime: where it notes what it learns, for this process and those that it forks.
     :param processes: tells how many of this worker's processes run tasks.
     :param limits: tells the limits of its tasks, names with their algorithms: each beat announces them.
     """
@@ -54,43 +45,42 @@ class Presence:
     def __init__(
         self,
         store: RedisStore,
+        runtime: Runtime,
         processes: Callable[[], int],
         limits: Callable[[], Mapping[str, str]],
     ) -> None:
-        global _known
         self._store, self._processes, self._limits = store, processes, limits
+        self._runtime = runtime
         self._id, self._member = uuid.uuid4().hex, ""
         self._lower_since: float | None = None
         self._saturation = Saturation()
         self._stop = threading.Event()
-        _known = _known or mmap.mmap(-1, 4)
+        runtime.share_processes()
         self._thread = threading.Thread(target=self._run, name="fleetlimit-presence", daemon=True)
 
     def beat(self) -> None:
         """:raises FleetlimitError: when it was not heard."""
-        global _ahead_us
         member = f"{self._id}:{self._processes()}"
         if self._member not in ("", member):
             self._store.beat(self._member, 0)
         self._member = member
         before = time.time()
         number, now_us = self._store.beat(member, LASTS_S)
-        _ahead_us = round((before + time.time()) / 2 * 1e6) - now_us
+        self._runtime.ahead_us = round((before + time.time()) / 2 * 1e6) - now_us
         self._learn(number)
         announce(self._store, self._limits())
 
     def _learn(self, number: int) -> None:
         """More processes count at once; fewer only after a while: a Redis that restarted empty has not
         heard of all yet."""
-        known = known_processes() or 0
+        known = self._runtime.processes or 0
         if number >= known:
             self._lower_since = None
         else:
             self._lower_since = self._lower_since or time.monotonic()
             if time.monotonic() - self._lower_since < LASTS_S:
                 return
-        if _known:
-            _known[:4] = struct.pack("i", number)
+        self._runtime.processes = number
 
     def start(self, *_: Any) -> None:
         self._thread.start()
@@ -106,7 +96,12 @@ class Presence:
         due = time.monotonic() + EVERY_S
         while not self._stop.wait(_LOOK_S):
             self._saturation.look()
-            if time.monotonic() >= due:
-                due = time.monotonic() + EVERY_S
-                with contextlib.suppress(FleetlimitError):
-                    self.beat()
+            if time.monotonic() < due:
+                continue
+            due = time.monotonic() + EVERY_S
+            try:
+                self.beat()
+            except FleetlimitError as error:
+                self._runtime.note("heartbeat", error)
+            else:
+                self._runtime.note("heartbeat", None)

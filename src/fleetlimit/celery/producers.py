@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from typing import Any
 
 from kombu import pools
 
-from fleetlimit.forks import after_fork
+from fleetlimit.celery.runtime import runtime_of
 
 __all__ = ["BROKER_S", "bounded", "producers_of"]
 
@@ -26,35 +24,15 @@ def bounded(app: Any) -> dict[str, Any]:
     return {**ours, **theirs}
 
 
-class _Pools:
+def producers_of(app: Any) -> Any:
     """Producers of our own, one pool per app and process. With RabbitMQ they wait for the broker's
     confirmation: an unconfirmed publish may be lost without an error, and the task with it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._by_app: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._inherited: list[Any] = []
-        after_fork(self._forget)
-
-    def _forget(self) -> None:
-        """After a fork: a lock may be held by a thread that is not here, and the connections are
-        the parent's. They are kept, for closing one would end the parent's."""
-        self._lock = threading.Lock()
-        self._inherited.append(self._by_app)
-        self._by_app = weakref.WeakKeyDictionary()
-
-    def __call__(self, app: Any) -> Any:
-        with self._lock:
-            if app not in self._by_app:
-                connection = app.connection_for_write(
-                    transport_options={**bounded(app), "confirm_publish": True}
-                )
-                limit = app.conf.broker_pool_limit or 1
-                self._by_app[app] = pools.ProducerPool(
-                    limit=limit, connections=connection.Pool(limit=limit)
-                )
-            return self._by_app[app]
-
-
-#: Found by the app; see `_Pools`.
-producers_of = _Pools()
+    runtime = runtime_of(app)
+    with runtime.lock:
+        if runtime.producers is None:
+            options = {**bounded(app), "confirm_publish": True}
+            connection = app.connection_for_write(transport_options=options)
+            limit = app.conf.broker_pool_limit or 1
+            connections = connection.Pool(limit=limit)
+            runtime.producers = pools.ProducerPool(limit=limit, connections=connections)
+        return runtime.producers

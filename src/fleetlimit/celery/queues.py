@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import weakref
 from collections.abc import Sequence
 from hashlib import blake2s
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from kombu import Exchange, Queue
 from kombu.transport.virtual.exchange import TopicExchange
 
+from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.errors import FleetlimitError
 
 __all__ = [
@@ -54,7 +54,7 @@ def _takes(queue: Any, routing_key: str) -> bool:
 
 def lane_of(app: Any, broker: str, exchange: str, routing_key: str) -> tuple[str, str]:
     """The lane of a queue in all lines, and the queue in words: its name, or as much as is known of it."""
-    known, way = _lanes.setdefault(app, {}), (broker, exchange, routing_key)
+    known, way = runtime_of(app).lanes, (broker, exchange, routing_key)
     if way not in known:
         found = targets(app, exchange, routing_key)
         name = found[0].name if len(found) == 1 else exchange or routing_key
@@ -64,10 +64,6 @@ def lane_of(app: Any, broker: str, exchange: str, routing_key: str) -> tuple[str
     return known[way]
 
 
-#: By app: asked for at every delivery.
-_lanes: weakref.WeakKeyDictionary[Any, dict[tuple[str, str, str], tuple[str, str]]] = (
-    weakref.WeakKeyDictionary()
-)
 _MOST_LANES = 1_000
 
 

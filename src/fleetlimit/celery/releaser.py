@@ -23,6 +23,7 @@ from fleetlimit.celery.broker import identify
 from fleetlimit.celery.config import settings_of
 from fleetlimit.celery.message import UnreadableError, unpacked
 from fleetlimit.celery.publisher import BrokerAway, Parcel, Publisher
+from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.errors import FleetlimitError, StateError
 from fleetlimit.store.base import task_id
 from fleetlimit.store.keyspace import name_and_key
@@ -47,23 +48,17 @@ _BITE = 32
 _CHECK_S = 60.0
 
 
-#: Where a pool process says that it parked a task whose turn is near.
-_bell: tuple[int, int] | None = None
+def running(app: Any) -> bool:
+    """Whether a worker of this app lets parked tasks go here: one that does not must not park any."""
+    return bool(runtime_of(app).bells)
 
 
-def running() -> bool:
-    """Whether this worker lets parked tasks go: one that does not must not park any."""
-    return _bell is not None
-
-
-def ring() -> None:
-    """Wake this worker's releaser, from any of its processes."""
-    bell = _bell
-    if bell:
+def ring(app: Any) -> None:
+    """Wake the releasers of this app's workers, from any of their processes."""
+    for bell in tuple(runtime_of(app).bells):
         with contextlib.suppress(OSError):  # full: it wakes anyway
-            os.writev(
-                bell[1], [b"!"]
-            )  # not os.write: eventlet's own one waits, and refuses two at once
+            # not os.write: eventlet's own one waits, and refuses two at once
+            os.writev(bell[1], [b"!"])
 
 
 class Releaser:
@@ -83,8 +78,9 @@ class Releaser:
         revoked: Any = None,
         lead_us: int | None = None,
     ) -> None:
-        global _bell
         settings = settings_of(app)
+        self._runtime = runtime_of(app)
+        self._label = "releaser" if lead_us is None else "releaser of a former place of the limits"
         self._app, self._find_room, self._ready, self._revoked = app, find_room, ready, revoked
         self._found_room: Room | None = None
         self._lead_us = settings.lead_us if lead_us is None else lead_us
@@ -101,7 +97,7 @@ class Releaser:
         for end in self._bell:
             os.set_blocking(end, False)
         if lead_us is None:
-            _bell = self._bell
+            self._runtime.bells.append(self._bell)
         self._thread = threading.Thread(target=self._run, name="fleetlimit-releaser", daemon=True)
 
     def start(self, *_: Any) -> None:
@@ -114,12 +110,11 @@ class Releaser:
             os.writev(self._bell[1], [b"!"])
 
     def stop(self, *_: Any) -> None:
-        global _bell
         self.halt()
         if self._thread.ident:
             self._thread.join(5)
-        if _bell == self._bell:
-            _bell = None
+        if self._bell in (bells := self._runtime.bells):
+            bells.remove(self._bell)
         if not self._thread.is_alive():
             self._publisher.close()
             for end in self._bell:
@@ -132,11 +127,13 @@ class Releaser:
                 if select.select([self._bell[0]], [], [], pause)[0]:
                     os.read(self._bell[0], 4096)
                 pause = self.look(pause) if self._ready.is_set() else 0.1
+                self._runtime.note(self._label, None)
             except StateError as error:
                 self._say_once(str(error))
                 pause = SLOWEST
             except FleetlimitError as error:
                 logger.debug("waiting room: %s", error)
+                self._runtime.note(self._label, error)
                 pause = SLOWEST
             except Exception:
                 logger.exception("waiting room: unexpected; tries again")

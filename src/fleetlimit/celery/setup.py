@@ -26,7 +26,7 @@ from fleetlimit.celery.message import CAME, came_with
 from fleetlimit.celery.presence import Presence, local_time
 from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.rooms import former_rooms, own_room
-from fleetlimit.celery.signals import send_events
+from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.celery.task import install_all, limits_in_use
 from fleetlimit.errors import ConfigurationError, FleetlimitError, StoreRefused
 from fleetlimit.limiter import redis_store
@@ -36,7 +36,7 @@ from fleetlimit.store.room import AT_ONCE
 __all__ = ["connect"]
 
 logger = get_logger(__name__)
-_CONTROL = "fleetlimit.celery.control"
+_CONTROL = "fleetlimit.cli_celery"
 
 
 def connect() -> None:
@@ -98,22 +98,26 @@ class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has n
                 logger.warning("fleetlimit: %s", line)
             if store := redis_store(limiter.store):
                 threads.append(_presence(store, worker))
-            send_events(worker.task_events)
             importlib.import_module(_CONTROL)
-        worker.fleetlimit_ready = ready = threading.Event()
+        ready = worker.fleetlimit_ready = threading.Event()
         releasers = list(_releasers(app, ready, limited=bool(limited)))
         for task in app.tasks.values() if releasers else limited:
             task.Request = _request_class(symbol_by_name(task.Request))
         heard = Receivers(worker, releasers, limited=bool(limited))
         return _Threads([heard, *threads, *releasers])
 
+    def close(self, worker: Any) -> None:
+        """Before any step stops, the consumer's included."""
+        for part in self.obj.parts if self.obj else ():
+            if isinstance(part, Receivers):
+                part.halt()
+
 
 class ConsumerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no type hints
-    """Tells the releasers that the worker's consumer has declared its queues. The signal `worker_ready` would not do:
-    it is not sent for a worker that is embedded in tests."""
+    """Tells the worker's releasers that its queues are declared. (Not the signal `worker_ready`: only the command
+    `celery worker` sends it, and a worker that another program runs does not.)"""
 
-    label = "fleetlimit"
-    requires = ("celery.worker.consumer.tasks:Tasks",)
+    requires = ("celery.worker.consumer:Tasks",)
 
     def start(self, consumer: Any) -> None:
         if ready := getattr(consumer.controller, "fleetlimit_ready", None):
@@ -152,14 +156,14 @@ class _Threads:
     """What runs in the worker's main process as long as the worker does."""
 
     def __init__(self, parts: list[Any]) -> None:
-        self._parts = parts
+        self.parts = parts
 
     def start(self, *_: Any) -> None:
-        for part in self._parts:
+        for part in self.parts:
             part.start()
 
     def stop(self, *_: Any) -> None:
-        for part in reversed(self._parts):
+        for part in reversed(self.parts):
             part.stop()
 
 
@@ -173,7 +177,7 @@ def _presence(store: RedisStore, worker: Any) -> Presence:
         now = worker.pool.num_processes if started else 0
         return int(max(worker.max_concurrency or worker.concurrency, now))
 
-    found = Presence(store, processes, lambda: limits_in_use(worker.app))
+    found = Presence(store, runtime_of(worker.app), processes, lambda: limits_in_use(worker.app))
     try:
         found.beat()
     except StoreRefused:
@@ -203,7 +207,7 @@ def _request_class(base: Any) -> Any:
             if is_revoked(self.request_dict):
                 worker_state.revoked.add(self.id)  # Celery's own check comes next
             due_us, countdown = due(self.request_dict)
-            if due_us and (eta := local_time(due_us)):
+            if due_us and (eta := local_time(self._app, due_us)):
                 self._eta = min(eta, datetime.now(timezone.utc) + timedelta(seconds=countdown))
 
     return Request

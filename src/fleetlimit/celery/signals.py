@@ -8,9 +8,10 @@ from typing import Any
 from celery.utils.dispatch import Signal
 from celery.utils.log import get_logger
 
+from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.store.base import Outcome, Spend
 
-__all__ = ["EVENT", "announce", "limits_outage", "send_events", "task_throttled"]
+__all__ = ["EVENT", "announce", "limits_outage", "task_throttled"]
 
 logger = get_logger(__name__)
 
@@ -27,18 +28,11 @@ limits_outage = Signal(name="limits_outage", providing_args={"away", "cause"})
 #: stays so until the task has ended: right for as long as it waits, which is the longest part.
 EVENT = "task-throttled"
 
-_events = False
-
-
-def send_events(on: bool) -> None:
-    """Whether this worker sends task events; its pool processes inherit it."""
-    global _events
-    _events = on
-
 
 def announce(task: Any, spends: Sequence[Spend], outcome: Outcome) -> None:
     """Tell that a delivery ends here and the task waits."""
-    if not (_events or task_throttled.receivers):
+    events = bool(runtime_of(task.app).event_senders)
+    if not (events or task_throttled.receivers):
         return
     # No readings: the store gave no answer, and the first limit stands for all.
     read = zip(spends, outcome.readings, strict=True) if outcome.readings else [(spends[0], None)]
@@ -50,7 +44,7 @@ def announce(task: Any, spends: Sequence[Spend], outcome: Outcome) -> None:
         "wait": outcome.wait_us / 1e6,
     }
     task_throttled.send(sender=task, task_id=task.request.id, **facts)
-    if _events:
+    if events:
         try:
             task.send_event(EVENT, retry=False, **facts)
         except Exception as error:  # nothing of the task's depends on it

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +10,7 @@ from fleetlimit import standin
 from fleetlimit.algorithms.base import LEAST_MARGIN
 from fleetlimit.celery.config import limiter_of
 from fleetlimit.celery.host import lateness
-from fleetlimit.celery.punctual import Punctuality
+from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.errors import StoreUnavailable
 from fleetlimit.store.base import Outcome, Spend, Store
 
@@ -24,12 +22,12 @@ _LATE_US = 1_000
 _REPORTS = 3
 
 
-def start(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
+def start(app: Any, store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
     """Sleep until the admitted cell, and report a start that comes late all the same."""
     if outcome.alone or standin.current:
         standin.sleep(outcome.sleep_us / 1e6)
         return
-    clock = _punctuality(os.getpid(), id(store))
+    clock = runtime_of(app).clock
     due = clock.due_us(outcome.now_us, outcome.sleep_us)
     if (early := due - clock.clock()) > 0:
         standin.sleep(early / 1e6)
@@ -72,9 +70,4 @@ def warm(app: Any) -> None:
     store = limiter_of(app).store
     with contextlib.suppress(StoreUnavailable):
         for _ in range(3):
-            _punctuality(os.getpid(), id(store)).due_us(store.now_us(), 0)
-
-
-@functools.lru_cache(maxsize=8)
-def _punctuality(pid: int, store_id: int) -> Punctuality:
-    return Punctuality()
+            runtime_of(app).clock.due_us(store.now_us(), 0)

@@ -78,7 +78,8 @@ class Health:
     #: Decisions made without it, by verdict.
     admitted_alone: int
     denied_alone: int
-    #: What the store refuses, in its own words, where it is away for that; it does not pass by itself.
+    #: What the store refuses, in its own words: decisions, or what a thread beside them asks. It does not pass by
+    #: itself.
     refusal: str | None = None
 
 
@@ -113,14 +114,16 @@ class Guard:
         self._sweep_at = 1024
         self._doubt_since: float | None = None  # the first failed call since one was answered
         self._refusal: str | None = None
-        self._said_refusal, self._said_at = "", 0.0
+        self._beside: dict[str, str] = {}  # what threads beside the decisions are refused
+        self._said_at: dict[str, float] = {}  # refusals, and when they were said
         self._level = logging.WARNING  # how loud the present outage was said
 
     @property
     def health(self) -> Health:
         since = self._away_since
         numbers = self._outages, self._admitted, self._denied
-        return Health(since is not None, since, *numbers, refusal=self._refusal)
+        refusal = self._refusal or next(iter(tuple(self._beside.values())), None)
+        return Health(since is not None, since, *numbers, refusal=refusal)
 
     # --- the verbs --------------------------------------------------------------------------------
 
@@ -207,6 +210,7 @@ class Guard:
     def close(self) -> None:
         with self._lock:
             self._away_since = self._refusal = None
+            self._beside.clear()
             self._life = object()
         self.inner.close()
 
@@ -252,12 +256,13 @@ class Guard:
 
     def _loudness(self) -> int:
         """How loud the present state is said: a refusal as an error, once as long as it is the same one."""
-        if not self._refusal:
-            return logging.WARNING
+        return self._how_loud(self._refusal) if self._refusal else logging.WARNING
+
+    def _how_loud(self, refusal: str) -> int:
         now = time.monotonic()
-        known = self._refusal == self._said_refusal and now - self._said_at < _SAY_AGAIN_S
+        known = now - self._said_at.get(refusal, -_SAY_AGAIN_S) < _SAY_AGAIN_S
         if not known:
-            self._said_refusal, self._said_at = self._refusal, now
+            self._said_at[refusal] = now
         return logging.DEBUG if known else logging.ERROR
 
     def _note_refusal(self, refusal: str | None) -> None:
@@ -266,6 +271,22 @@ class Guard:
             self._refusal = refusal
             if refusal:
                 logger.log(self._loudness(), "rate limits: %s", refusal)
+
+    def note(self, thread: str, error: Exception | None) -> None:
+        """What a thread beside the decisions was answered (None: it was answered well). A refusal is said as loud as
+        one of a decision, and stands in `health` until the thread is refused no more."""
+        refusal = str(error) if isinstance(error, StoreRefused) else None
+        with self._lock:
+            former = self._beside.pop(thread, None)
+            if refusal:
+                self._beside[thread] = refusal
+            if refusal == former:
+                return
+            level = self._how_loud(refusal) if refusal else logging.WARNING
+        if refusal:
+            logger.log(level, "rate limits (%s): %s", thread, refusal)
+        else:
+            logger.log(level, "rate limits (%s): Redis does not refuse it any more", thread)
 
     def _probe(self, spend: Spend, life: object) -> None:
         began = time.monotonic()

@@ -1,0 +1,39 @@
+"""What the command `celery` learns of fleetlimit before it loads an app: `celery inspect throttled`, and `celery
+fleetlimit`.
+
+`celery inspect` knows only commands that are registered by then, and with `autodiscover_tasks()` it imports no module
+with tasks. The entry point `celery.commands` is what it imports in any case; so this module must be cheap.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from celery.worker.control import inspect_command
+
+__all__ = ["command", "throttled"]
+
+
+@inspect_command(  # type: ignore[untyped-decorator]  # Celery has no type hints
+    args=[("name", str), ("key", str), ("page", int)], signature="[LIMIT [KEY|- [PAGE]]]"
+)
+def throttled(state: Any, **arguments: Any) -> dict[str, Any]:
+    """Tasks that wait for a rate limit: how many, parked, the oldest, the next due. KEY `-`: all keys, a hundred for
+    each PAGE."""
+    from fleetlimit.celery import control
+
+    return control.throttled(state, **arguments)
+
+
+@click.command(
+    "fleetlimit",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(arguments: tuple[str, ...], **_: Any) -> None:
+    """The command `fleetlimit`."""
+    from fleetlimit.cli import main
+
+    main(list(arguments), prog_name="celery fleetlimit")
