@@ -35,9 +35,9 @@ from redis.exceptions import ResponseError
 
 from fleetlimit.errors import StoreRefused, StoreUnavailable
 from fleetlimit.forks import after_fork
-from fleetlimit.gcra import Look, Rule, State, clamped, look, spend, to_us
 from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Verdict
 from fleetlimit.store.redis import RedisStore
+from fleetlimit.store.shares import Shares
 
 __all__ = ["Guard", "Health"]
 
@@ -49,8 +49,6 @@ _AGAIN_S = (0.05, 0.2, 0.5)
 #: Who has a share sleeps in place for its own cell up to so many times as long as otherwise: nobody keeps
 #: a line now, and who goes back into the queue may meet a process whose cell is later still.
 _SLEEPS = 2
-#: Keys kept at most, once those that say nothing are dropped.
-_KEYS = 100_000
 #: Seconds between two probes: in the first five seconds, and later.
 _PROBE_S, _PROBE_LATER_S = (0.2, 0.4), (0.5, 1.0)
 #: A share is a little less than its part, for the unit that Redis may admit at the instant of return.
@@ -108,10 +106,9 @@ class Guard:
         self._lock = threading.Lock()
         self._away_since: float | None = None
         self._outages = self._admitted = self._denied = 0
-        self._states: dict[tuple[str, str], State] = {}
+        self._shares = Shares()
         self._back_us = 0  # when the store is asked again, once that is known
         self._life = object()  # a probe's thread ends with the life it began in
-        self._sweep_at = 1024
         self._doubt_since: float | None = None  # the first failed call since one was answered
         self._refusal: str | None = None
         self._beside: dict[str, str] = {}  # what threads beside the decisions are refused
@@ -234,7 +231,7 @@ class Guard:
             self._away_since = time.time()
             self._outages += 1
             self._back_us = 0
-            self._states.clear()
+            self._shares = Shares()
             args = (spends[0], self._life)
             self._refusal = str(error) if isinstance(error, StoreRefused) else None
             self._level = self._loudness()
@@ -368,41 +365,10 @@ class Guard:
         number = self._processes()
         if shared and not number:
             return _wait()
+        parts = [(one, self.inner.rule_of(one.limit).part(number or 1, _SHARE)) for one in shared]
         with self._lock:
-            now = time.monotonic_ns() // 1000
-            self._sweep(now)
-            if len(self._states) >= _KEYS:
-                return _wait()
-            found = [self._look(one, now, number or 1) for one in shared]
-            lag = max((to_us(max(0, at.lag), rule) for _, rule, at in found), default=0)
-            if self._back_us and self._back_us <= now + lag <= now + max_sleep_us:
-                # From then on the store hands out the whole limit: no share on top of it.
-                wait = max(self._back_us - now, 1) + round(random.uniform(0, 0.2) * 1e6)
-                return Outcome(Verdict.DENIED, wait, 0, 0, now, alone=True)
-            if lag <= max_sleep_us:
-                for one, rule, at in [] if look_only else found:
-                    state = spend(now, at.ahead, rule, one.cost, lag)
-                    self._states[one.limit.name, one.key] = state
-                return Outcome(Verdict.ADMITTED, 0, lag, 0, now, alone=True)
-        wait = lag if not max_sleep_us else max(lag, round(random.uniform(1, 3) * 1e6))
-        return Outcome(Verdict.DENIED, wait, 0, 0, now, alone=True)
-
-    def _look(self, one: Spend, now: int, number: int) -> tuple[Spend, Rule, Look]:
-        """A key's state; a first one begins somewhere in its first interval, for all processes begin
-        at about the same time."""
-        rule, where = self.inner.rule_of(one.limit).part(number, _SHARE), (one.limit.name, one.key)
-        if where not in self._states:
-            interval = one.cost * rule.emission // rule.ticks_per_us
-            spare = max(0, rule.capacity // rule.ticks_per_us - interval)
-            ahead = spare + round(random.random() * interval)
-            self._states[where] = State(now + ahead, ahead_us=ahead)
-        state = clamped(self._states[where], now, rule)
-        return one, rule, look(state, now, rule, one.cost)
-
-    def _sweep(self, now: int) -> None:
-        if len(self._states) >= self._sweep_at:
-            self._states = {at: s for at, s in self._states.items() if s.tat_us > now}
-            self._sweep_at = max(1024, 2 * len(self._states))
+            taken = self._shares.take(parts, max_sleep_us, self._back_us, look_only=look_only)
+        return taken or _wait()
 
 
 def _resetter(guard: Guard) -> Callable[[], None]:
