@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from celery import _state
 
 from fleetlimit.demo.processes import Server
 from tests.brokers import Rabbit, rabbitmq
@@ -15,12 +16,14 @@ from .harness import Fleet, fleet
 
 
 @pytest.fixture(autouse=True)
-def log_level() -> Iterator[None]:
-    """`start_worker` sets that of the root logger, for all tests to come."""
+def not_a_worker() -> Iterator[None]:
+    """A worker in a thread of the tests sets the level of the root logger, and forbids the process to wait for
+    results: for all tests to come."""
     root = logging.getLogger()
-    level = root.level
+    level, blocks = root.level, _state.task_join_will_block()
     yield
     root.setLevel(level)
+    _state._set_task_join_will_block(blocks)
 
 
 @pytest.fixture(scope="module")

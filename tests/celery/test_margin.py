@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import redis
+from celery import Celery
 
 from fleetlimit import RateLimit
 from fleetlimit.celery import host
 from fleetlimit.celery.host import SATURATED_US, Lateness, Saturation, ask_for_margin
 from fleetlimit.celery.punctual import Punctuality
+from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.celery.start import start
 from fleetlimit.demo.processes import Server, stop, until
 from fleetlimit.store.base import Spend, Ticket
@@ -126,7 +128,8 @@ class Late:
         lateness = Lateness(lambda: self.now_us / 1e6)
         monkeypatch.setattr(host, "lateness", lateness)
         monkeypatch.setattr("fleetlimit.celery.start.lateness", lateness)
-        monkeypatch.setattr("fleetlimit.celery.start._punctuality", lambda pid, id: clock)
+        self.app = Celery("late", set_as_current=False)
+        runtime_of(self.app).clock = clock
 
     def start(self, limit: RateLimit, late_us: int) -> int:
         """Start a run so late; what is said of it."""
@@ -135,7 +138,7 @@ class Late:
         outcome = self.store.acquire(asked)
         self.now_us += late_us
         self.said.clear()
-        start(self.store, asked, outcome)
+        start(self.app, self.store, asked, outcome)
         return self.said[0] if self.said else 0
 
 
