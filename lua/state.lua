@@ -41,11 +41,13 @@ local function joined(numbers)
   return string.format(string.sub('%.0f:%.0f:%.0f:%.0f:%.0f:%.0f', 1, 5 * count - 1), unpack(numbers, 1, count))
 end
 
--- the numbers of a text (seven at most), parted by commas or colons
-local NUMBERS = '^(-?%d*)' .. string.rep('[,:]?(-?%d*)', 6)
+-- the numbers that a text begins with, parted by commas or colons
 local function numbers_of(value)
-  local found = { string.match(value, NUMBERS) }
-  for i = 1, 7 do found[i] = tonumber(found[i]) end
+  local found, n = {}, 0
+  for number in string.gmatch(string.match(value, '^[%d,:%-]*'), '[^,:]+') do
+    n = n + 1
+    found[n] = tonumber(number)
+  end
   return found
 end
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from fleetlimit.demo.processes import Server, until
 from fleetlimit.store.base import Spend, Ticket
 from fleetlimit.store.connection import Connection
 from fleetlimit.store.redis import RedisStore
-from fleetlimit.store.scripts import Call
 
 TEN = RateLimit("ten", 10, 60, burst=10)
 
@@ -251,23 +250,23 @@ def test_an_interrupted_call_leaves_no_reply_behind(  # R7
     assert connection.call("ECHO", "mine") == b"mine"
 
 
-def test_the_next_bite_is_on_its_way_while_one_is_looked_at(server: Server) -> None:
-    """Also bites of which nobody takes the replies: they are nobody else's."""
-    connection, taken = Connection(server.url, timeout=5), []
-    store = RedisStore(connection)
+def test_calls_are_on_their_way_before_their_replies_are_taken(server: Server) -> None:
+    """Also calls of which nobody takes the replies: they are nobody else's."""
+    store = RedisStore(Connection(server.url, timeout=5))
 
-    def bites(number: int) -> Iterator[list[Call]]:
-        for n in range(number):
-            taken.append(n)
-            yield [(store.keys.processes, ["", f"w{n}-{i}:1", 10_000_000]) for i in range(3)]
+    def begin(name: str) -> Callable[[], list[Any]]:
+        calls = [(store.keys.processes, ["", f"{name}{n}:1", 10_000_000]) for n in range(20)]
+        return store.begin("beat", calls)
 
-    found = store.run_bites("beat", bites(3))
-    assert [(len(replies), len(taken)) for replies in found] == [(3, 2), (3, 3), (3, 3)]
-    for _ in range(150):  # more than there are connections
-        half = store.run_bites("beat", bites(3))
-        next(half)
-        half.close()
-    assert store.beat("last:1", 10)[0] == 10
+    store.beat("other:1", 10)  # the server knows the script
+    first, second = begin("a"), begin("b")
+    until(lambda: store.beat("other:1", 10)[0] == 41, "all were sent")
+    for replies in (second, first):
+        numbers = [processes for processes, _ in replies()]
+        assert (len(numbers), numbers) == (20, sorted(numbers))
+    for n in range(150):  # more than there are connections
+        begin(f"dropped{n}")
+    assert store.beat("other:1", 10)[0] > 41
 
 
 def test_no_server_is_unavailable_with_its_cause() -> None:

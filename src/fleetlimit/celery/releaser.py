@@ -14,7 +14,8 @@ import random
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from celery.utils.log import get_logger
@@ -86,7 +87,7 @@ class Releaser:
         self._lead_us = settings.lead_us if lead_us is None else lead_us
         self._secret = settings.secret
         self._publisher, self._away = Publisher(app), False
-        self._stopped = self._over = False
+        self._stopped = False
         self._expected_us = 0
         self._difference_us: int | None = None
         self._told: set[str] = set()
@@ -199,22 +200,26 @@ class Releaser:
     # --- what is due ------------------------------------------------------------------------------
 
     def serve(self, lines: Sequence[str]) -> int:
-        """Let go what is due in these lines; how many tasks."""
-        published = 0
-        for claimed in self._room.releases(self._bites(lines), self._lead_us):
-            fates = [fate for one in claimed.items() if (fate := self._claimed(*one))]
-            published += self._publish(fates)
+        """Let go what is due in these lines; how many tasks. The store claims the next bite while the broker is busy
+        with one."""
+        published, left = 0, deque(lines[at : at + _BITE] for at in range(0, len(lines), _BITE))
+        claimed = self._begin(left)
+        while claimed:
+            fates = [fate for one in claimed().items() if (fate := self._claimed(*one))]
+            ids = [task_id(ticket) for one in fates for ticket, _, _ in one.released.messages]
+            revoked = self._room.revoked(ids)
+            claimed = self._begin(left)
+            published += self._publish(fates, revoked)
             if became := [one for one in fates if one.became]:
                 self._tell(self._room.settle(became))
-            self._over = self._away or self._stopped
+            if self._away or self._stopped:
+                left.clear()
         return published
 
-    def _bites(self, lines: Sequence[str]) -> Iterator[Sequence[str]]:
-        self._over = False
-        for at in range(0, len(lines), _BITE):
-            if self._over:
-                return
-            yield lines[at : at + _BITE]
+    def _begin(
+        self, bites: deque[Sequence[str]]
+    ) -> Callable[[], dict[str, Released | StateError]] | None:
+        return self._room.begin_release(bites.popleft(), self._lead_us) if bites else None
 
     def _claimed(self, line: str, released: Released | StateError) -> Fate | None:
         if isinstance(released, StateError):  # one bad line must not hold up the others
@@ -229,13 +234,11 @@ class Releaser:
             self._tell({line: released.unreadable})
         return Fate(released)
 
-    def _publish(self, fates: Sequence[Fate]) -> int:
+    def _publish(self, fates: Sequence[Fate], revoked: set[str]) -> int:
         """Publish all, and note what became of each."""
         if self._stopped:
             return 0
         parcels: dict[tuple[int, str], Parcel] = {}
-        ids = [task_id(ticket) for one in fates for ticket, _, _ in one.released.messages]
-        revoked = self._room.revoked(ids)
         for n, one in enumerate(fates):
             for ticket, seen_us, text in one.released.messages:
                 try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -207,17 +207,21 @@ class RedisStore:
     def run_many(self, name: str, calls: Sequence[Call]) -> list[Any]:
         """Run a script several times in one round trip: the replies, a `StateError` in the place of one.
         :raises StoreUnavailable: when the store gave no answer, or refuses."""
-        return next(self.run_bites(name, [calls]))
+        return self.begin(name, calls)()
 
-    def run_bites(self, name: str, bites: Iterable[Sequence[Call]]) -> Iterator[list[Any]]:
-        """The same, bite by bite: the store works on the next one while the caller is busy with one."""
-        found = script(name).bites(self.connection, bites)
-        while True:
-            with translated([]):
-                one = next(found, None)
-            if one is None:
-                return
-            yield [checked(reply, keys) for (keys, _), reply in zip(*one, strict=True)]
+    def begin(self, name: str, calls: Sequence[Call]) -> Callable[[], list[Any]]:
+        """The same in two parts: the calls are sent, and the replies taken whenever they are asked for. If nobody
+        asks, their connection is closed."""
+        asked = [keys for keys, _ in calls]
+        with translated([keys[0] for keys in asked]):
+            sent = script(name).begin(self.connection, calls)
+
+        def replies() -> list[Any]:
+            with translated([keys[0] for keys in asked]):
+                found = next(sent)
+            return list(map(checked, found, asked))
+
+        return replies
 
     def given_override(self, name: str, *, fresh: bool = False) -> str:
         """On a Cluster the override lies in another slot than a line: it is read apart, at most once

@@ -8,8 +8,7 @@ under a lease, publish it and `settle` what became of it. A crash at any point v
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -29,7 +28,6 @@ from fleetlimit.store.parked import (
     quarantine,
 )
 from fleetlimit.store.redis import LEASE_US, RedisStore, translated
-from fleetlimit.store.scripts import Call
 
 __all__ = ["Due", "Fate", "Released", "Room"]
 
@@ -119,22 +117,15 @@ class Room:
 
     def release(self, lines: Sequence[str], lead_us: int) -> list[Released | StateError]:
         """Claim what is due in these lines, `lead_us` before its turn."""
-        return [*next(self.releases([lines], lead_us)).values()]
+        return list(self.begin_release(lines, lead_us)().values())
 
-    def releases(
-        self, bites: Iterable[Sequence[str]], lead_us: int
-    ) -> Iterator[dict[str, Released | StateError]]:
-        """The same, bite by bite; the store claims the next bite while the caller is busy with one."""
-        asked: deque[Sequence[str]] = deque()
-
-        def calls() -> Iterator[list[Call]]:
-            for lines in bites:
-                asked.append(lines)
-                yield [(self._keys_of(line), self._release_args(line, lead_us)) for line in lines]
-
-        for replies in self.store.run_bites("release", calls()):
-            lines = asked.popleft()
-            yield dict(zip(lines, map(self._released, lines, replies), strict=True))
+    def begin_release(
+        self, lines: Sequence[str], lead_us: int
+    ) -> Callable[[], dict[str, Released | StateError]]:
+        """The same in two parts: the store claims, while the caller goes on until it takes what was claimed."""
+        calls = [(self._keys_of(line), self._release_args(line, lead_us)) for line in lines]
+        replies = self.store.begin("release", calls)
+        return lambda: dict(zip(lines, map(self._released, lines, replies()), strict=True))
 
     def _released(self, line: str, reply: Any) -> Released | StateError:
         if isinstance(reply, StateError):

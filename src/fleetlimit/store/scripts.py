@@ -8,7 +8,7 @@ top of the repository and in `fleetlimit/lua/` inside the wheel.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -56,32 +56,17 @@ class Script:
         except NoScriptError:
             return connection.call("EVAL", self.text, len(keys), *keys, *args)
 
-    def bites(
-        self, connection: Connection, bites: Iterable[Sequence[Call]]
-    ) -> Iterator[tuple[Sequence[Call], list[Any]]]:
-        """Many calls, each bite of them in one round trip: the bite and its replies; an error stands in the place of
-        a reply. The next bite is taken and sent before one is given out, so the server need not wait for the caller."""
-        sent: list[tuple[Sequence[Call], Iterator[Any]]] = []
-        try:
-            for calls in bites:
-                sent.append((calls, self._send(connection, calls)))
-                if len(sent) > 1:
-                    yield self._received(connection, *sent.pop(0))
-            while sent:
-                yield self._received(connection, *sent.pop(0))
-        finally:
-            for _, replies in sent:
-                replies.close()  # type: ignore[attr-defined]
-
-    def _send(self, connection: Connection, calls: Sequence[Call]) -> Iterator[Any]:
+    def begin(self, connection: Connection, calls: Sequence[Call]) -> Iterator[list[Any]]:
+        """Send several calls at once; their replies come as one list, whenever it is taken. An error stands in the
+        place of a reply."""
         commands = [("EVALSHA", self.sha, len(keys), *keys, *args) for keys, args in calls]
         replies = connection.sent(commands)
         next(replies)
-        return replies
+        return self._received(connection, calls, replies)
 
     def _received(
         self, connection: Connection, calls: Sequence[Call], replies: Iterator[Any]
-    ) -> tuple[Sequence[Call], list[Any]]:
+    ) -> Iterator[list[Any]]:
         found = list(replies)
         for n, reply in enumerate(found):
             if isinstance(reply, NoScriptError):
@@ -89,7 +74,7 @@ class Script:
                     found[n] = self(connection, *calls[n])
                 except ResponseError as error:
                     found[n] = error
-        return calls, found
+        yield found
 
 
 def _assembled(name: str) -> str:
