@@ -10,7 +10,7 @@ import redis
 from fleetlimit import RateLimit, RateLimiter
 from fleetlimit.conformance import START, Clock
 from fleetlimit.demo.processes import Server
-from fleetlimit.store.base import Spend, Ticket, Verdict
+from fleetlimit.store.base import Late, Spend, Ticket, Verdict
 from fleetlimit.store.redis import LEASE_US, RedisStore
 from fleetlimit.store.room import AT_ONCE, BYTES, LINES, Fate, Released, Room
 from tests.celery.parked import message
@@ -182,3 +182,24 @@ def test_a_large_cost_waits_as_its_neighbours_do(server: Server) -> None:
         assert fleet.asks.total() <= 2.5 * 400
     finally:
         fleet.close()
+
+
+def test_a_message_goes_along_where_somebody_waits(store: RedisStore) -> None:
+    """It is made once, and not where nobody does."""
+    made: list[str] = []
+
+    def ask(id: str, limit: RateLimit) -> Verdict:
+        message = Late(lambda: made.append(id) or "body")  # type: ignore[func-returns-value]
+        ticket = Ticket(id, broker="b", max_sleep_us=0, message=message)
+        verdict = store.acquire([Spend(limit)], ticket).verdict
+        assert ticket.went_along == (id in made)
+        return verdict
+
+    slow, free = RateLimit("slow", 1, per=60), RateLimit("free", 100, per=1, burst=100)
+    assert [ask(id, slow) for id in "abc"] == [
+        Verdict.ADMITTED,
+        Verdict.PARKED,
+        Verdict.PARKED,
+    ]
+    assert [ask(id, free) for id in "de"] == [Verdict.ADMITTED] * 2
+    assert made == ["b", "c"]

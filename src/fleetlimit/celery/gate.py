@@ -28,7 +28,7 @@ from fleetlimit.celery.signals import announce
 from fleetlimit.celery.start import give_back, start
 from fleetlimit.celery.tracing import ends_without_start
 from fleetlimit.errors import ConfigurationError, FleetlimitError, StateError, StoreUnavailable
-from fleetlimit.store.base import Outcome, Spend, Store, Ticket, Verdict, hop_us
+from fleetlimit.store.base import Late, Outcome, Spend, Store, Ticket, Verdict, hop_us
 
 __all__ = [
     "ENTERED",
@@ -50,8 +50,6 @@ _EARLY_US = 5_000
 _FOREIGN_S = (5, 15)
 #: A task that its broker will not take back waits here at most so long, where it can still be rejected.
 _HOLD_S = 30.0
-#: Of so many lines at most it is remembered that somebody waits.
-_MOST_BUSY = 10_000
 
 #: On the request while its body runs: whether it asked, or need not. A task that calls itself inside its own body gets a
 #: request that inherits it, and so does not ask (or go back into the queue) a second time.
@@ -150,7 +148,6 @@ class _Delivery:
     ) -> None:
         self.task, self.spends, self.store, self.settings = task, spends, store, settings
         self.seen_us = seen_us(task.request)
-        self.line = spends[0].limit.name, spends[0].key
         self._message: Message | None = None
         self._lane = lane_of_delivery(task)
         self._woken = self.seen_us > 0
@@ -162,30 +159,28 @@ class _Delivery:
             self._message = Message.of(self.task)
         return self._message
 
-    def ask(self, *, parking: bool | None = None, again: bool = False) -> Outcome:
-        """Ask the store. With `parking` (by default where others waited in this line when last
-        asked) the message goes along, to be parked in the same round trip. `again`: just denied, and
-        asks only to be parked: it must not sleep into a cell as one who was woken for it may."""
+    def ask(self, to_park: str = "") -> Outcome:
+        """Ask the store. The message goes along, to be parked in the same round trip, where others are known to wait.
+        `to_park`: just denied without it, and asks only to be parked: it must not sleep into a cell as one who was woken
+        for it may."""
         if is_newer(vars(self.task.request)):
             return _waits(
                 self.task.app,
                 "a later version of fleetlimit put some back, and only its workers start them",
             )
-        if parking is None:
-            parking = self.line in self._runtime.busy
-        request = self.task.request
+        request, message = self.task.request, Late(self._packed)
         broker, lane, queue = self._lane
         ticket = Ticket(
             id=self._ticket_id,
             first_seen_us=self.seen_us,
-            max_sleep_us=0 if again else self.settings.max_sleep_us,
+            max_sleep_us=0 if to_park else self.settings.max_sleep_us,
             horizon_us=self.settings.horizon_us,
             expires_in_us=expires_in_us(request.expires),
             copy=copy_of(request),
             broker=broker,
             lane=lane,
             queue=queue,
-            message=self._packed() if parking else "",
+            message=to_park or message,
             park_after_us=self.settings.max_sleep_us,
             lead_us=self.settings.lead_us,
         )
@@ -194,23 +189,11 @@ class _Delivery:
             return outcome
         if outcome.wait_us or outcome.sleep_us:
             ask_for_margin(self.store, self.spends, outcome)
-        waiting = self.line in self._runtime.busy and any(one.waiting for one in outcome.readings)
-        self._remember(busy=waiting or not outcome.admitted)
         self.seen_us = outcome.first_seen_us
-        if (
-            outcome.verdict is Verdict.DENIED
-            and outcome.wait_us > ticket.park_after_us
-            and (not parking and self._packed())
-        ):
-            return self.ask(parking=True, again=True)
+        far = outcome.verdict is Verdict.DENIED and outcome.wait_us > ticket.park_after_us
+        if far and not to_park and message.made is None and message.text:
+            return self.ask(message.text)
         return outcome
-
-    def _remember(self, *, busy: bool) -> None:
-        lines = self._runtime.busy
-        if not busy:
-            lines.discard(self.line)
-        elif len(lines) < _MOST_BUSY:
-            lines.add(self.line)
 
     def _ticket_id(self) -> str:
         return self.message.its_ticket()

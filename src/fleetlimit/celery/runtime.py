@@ -64,8 +64,6 @@ class Runtime:
         self.producers = None
         #: How the clock of the limits' Redis stands to this process's.
         self.clock = Punctuality()
-        #: Lines whose last answer in this process was a denial: a guess, which saves a round trip.
-        self.busy: set[tuple[str, str]] = set()
         #: Why tasks could not be put back since one was the last time, and into which queue.
         self.refusals: set[tuple[str, str]] = set()
         self._background: ThreadPoolExecutor | None = None

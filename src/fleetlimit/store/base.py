@@ -79,6 +79,20 @@ def task_id(ticket: str) -> str:
     return ticket[:-9] if ticket[-9:-8] == "#" else ticket
 
 
+@dataclass
+class Late:
+    """A text that is made when it is first needed."""
+
+    make: Callable[[], str]
+    made: str | None = None
+
+    @property
+    def text(self) -> str:
+        if self.made is None:
+            self.made = self.make()
+        return self.made
+
+
 @dataclass(frozen=True)
 class Ticket:
     """Who waits: with a ticket, a denial takes a place in the line.
@@ -96,7 +110,8 @@ class Ticket:
     :param lane: of which queue it comes, in few characters and without a colon: tasks of a queue that nobody
         reads hold up nobody.
     :param queue: the same in words, for people.
-    :param message: what to park if the turn is further away than `park_after_us`; '' for nothing.
+    :param message: what to park if the turn is further away than `park_after_us`; '' for nothing. One that is
+        made late goes along if somebody waits already, as far as is known: else it would be made in vain.
     :param lead_us: how long before its turn a parked task is let go.
     """
 
@@ -110,7 +125,7 @@ class Ticket:
     broker: str = ""
     lane: str = "0"
     queue: str = ""
-    message: str = ""
+    message: str | Late = ""
     park_after_us: int = 250_000
     lead_us: int = 150_000
     hop_us: int = HOP_US
@@ -119,6 +134,17 @@ class Ticket:
     def name(self) -> str:
         """The id, as a text."""
         return self.id if isinstance(self.id, str) else self.id()
+
+    def parcel(self, *, waits: bool) -> str:
+        """The message that goes along with a call; `waits`: somebody is known to wait."""
+        if isinstance(self.message, str):
+            return self.message
+        return self.message.text if waits else ""
+
+    @property
+    def went_along(self) -> bool:
+        """Whether the message was part of a call."""
+        return bool(self.message if isinstance(self.message, str) else self.message.made)
 
 
 @dataclass(frozen=True)

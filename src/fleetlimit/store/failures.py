@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from redis.exceptions import (
@@ -20,7 +21,7 @@ from redis.exceptions import (
 from fleetlimit.errors import StateError, StoreRefused, StoreUnavailable
 from fleetlimit.store.keyspace import text
 
-__all__ = ["CLIENT_ERRORS", "cause_of", "checked", "failure_of"]
+__all__ = ["CLIENT_ERRORS", "cause_of", "checked", "failure_of", "translated"]
 
 #: What the clients raise: that of a cluster without a node to ask is no `RedisError`.
 CLIENT_ERRORS = (RedisError, RedisClusterException)
@@ -102,3 +103,15 @@ def _behind(error: BaseException | None) -> Iterator[BaseException]:
             return
         yield error
         error = error.__cause__ or error.__context__
+
+
+@contextmanager
+def translated(keys: Sequence[str | bytes]) -> Iterator[None]:
+    """The client's errors become ours."""
+    try:
+        yield
+    except CLIENT_ERRORS as error:
+        failure, cause = failure_of(error, keys), cause_of(error)
+    else:
+        return
+    raise failure from cause  # outside of the handler: a cause that was cleaned must be the only one

@@ -137,7 +137,7 @@ class Guard:
             return outcome
         if away := self._is_away(cause, spends, time.monotonic() - began):
             self._lost(cause, spends)
-        sent = ticket and ticket.message and not cause.crowded
+        sent = ticket and ticket.went_along and not cause.crowded
         if ticket and sent and self._policies(spends) <= {"share", "wait"}:
             return self._insist(spends, ticket)
         if away:

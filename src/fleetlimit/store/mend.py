@@ -6,8 +6,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from fleetlimit.store.failures import translated
 from fleetlimit.store.keyspace import is_state, text
-from fleetlimit.store.redis import RedisStore, translated
+from fleetlimit.store.redis import RedisStore
 
 __all__ = ["mend", "sound_lines"]
 

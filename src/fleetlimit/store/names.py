@@ -14,8 +14,9 @@ from difflib import get_close_matches
 from fleetlimit.algorithms.choose import ALGORITHMS
 from fleetlimit.errors import UnknownLimitError
 from fleetlimit.store.base import Spend
+from fleetlimit.store.failures import translated
 from fleetlimit.store.keyspace import text
-from fleetlimit.store.redis import RedisStore, translated
+from fleetlimit.store.redis import RedisStore
 
 __all__ = ["Noted", "algorithm_in_use", "announce", "check_known", "known_names"]
 

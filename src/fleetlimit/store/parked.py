@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from fleetlimit.store.failures import translated
 from fleetlimit.store.keyspace import is_broker, is_state, raw, text
-from fleetlimit.store.redis import RedisStore, translated
+from fleetlimit.store.redis import RedisStore
 
 __all__ = [
     "Lane",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
@@ -18,11 +17,11 @@ from fleetlimit.gcra import Rule, State, clamped
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Verdict, read
 from fleetlimit.store.connection import Connection
-from fleetlimit.store.failures import CLIENT_ERRORS, cause_of, checked, failure_of
+from fleetlimit.store.failures import CLIENT_ERRORS, cause_of, checked, failure_of, translated
 from fleetlimit.store.keyspace import Keys, is_broker, raw, text
 from fleetlimit.store.scripts import Call, script
 
-__all__ = ["LEASE_US", "RedisStore", "translated"]
+__all__ = ["LEASE_US", "RedisStore"]
 
 Arg: TypeAlias = "str | int | bytes"
 
@@ -254,6 +253,7 @@ class RedisStore:
         args = (self.now(), *_encoded_rule(rule), one.cost, b"1" if ticket else b"0")
         admitted, *found = self.run("try", (keys[0], keys[-1]), args)
         if not found:
+            self._remember(keys[0], busy=True)
             return None
         self._rules.pop(one.limit.name, None)
         now, tat = found
@@ -282,11 +282,9 @@ class RedisStore:
             keys += self.keys.encoded(one.limit.name, one.key, cluster)
             args += (one.limit.rule.wire, one.cost, self.given_override(one.limit.name))
         if ticket and not cluster:
-            keys.append(
-                self.keys.rooms(ticket.broker)
-            )  # on a Cluster it lies in another slot: see below
+            keys.append(self.keys.rooms(ticket.broker))  # on a Cluster: see below
         if ticket:
-            args += _ticket_args(ticket)
+            args += _ticket_args(ticket, waits=keys[0] in self._busy)
         reply = self.run("acquire", keys, args)
         self._note_rules(reply, spends)
         outcome = _outcome(reply, spends, look_only)
@@ -344,14 +342,15 @@ def _encoded_rule(rule: Rule) -> tuple[bytes, ...]:
     return b"%d" % rule.emission, b"%d" % rule.capacity
 
 
-def _ticket_args(ticket: Ticket) -> list[Arg]:
+def _ticket_args(ticket: Ticket, *, waits: bool) -> list[Arg]:
     expires = -1 if ticket.expires_in_us is None else max(0, ticket.expires_in_us)
     numbers = (
         f"{ticket.max_sleep_us} {ticket.horizon_us} {ticket.grace_us} {expires} "
         f"{ticket.park_after_us} {ticket.lead_us} {ticket.hop_us}"
     )
     where = ticket.lane, ticket.broker, ticket.queue
-    return [ticket.name, ticket.first_seen_us, ticket.copy, ticket.message, *where, numbers]
+    parcel = ticket.parcel(waits=waits)
+    return [ticket.name, ticket.first_seen_us, ticket.copy, parcel, *where, numbers]
 
 
 def _outcome(reply: list[Any], spends: Sequence[Spend], look_only: bool) -> Outcome:
@@ -386,15 +385,3 @@ def _merged(outcomes: list[Outcome]) -> Outcome:
         now_us=last.now_us,
         read=lambda: tuple(reading for one in outcomes for reading in one.readings),
     )
-
-
-@contextmanager
-def translated(keys: Sequence[str | bytes]) -> Iterator[None]:
-    """The client's errors become ours."""
-    try:
-        yield
-    except CLIENT_ERRORS as error:
-        failure, cause = failure_of(error, keys), cause_of(error)
-    else:
-        return
-    raise failure from cause  # outside of the handler: a cause that was cleaned must be the only one

@@ -15,6 +15,7 @@ from typing import Any
 
 from fleetlimit.errors import StateError
 from fleetlimit.store.base import Ticket, task_id
+from fleetlimit.store.failures import translated
 from fleetlimit.store.keyspace import is_broker, name_and_key, raw, text
 from fleetlimit.store.mend import sound_lines
 from fleetlimit.store.parked import (
@@ -27,7 +28,7 @@ from fleetlimit.store.parked import (
     parked_tickets,
     quarantine,
 )
-from fleetlimit.store.redis import LEASE_US, RedisStore, translated
+from fleetlimit.store.redis import LEASE_US, RedisStore
 
 __all__ = ["Due", "Fate", "Released", "Room"]
 
