@@ -61,7 +61,7 @@ local function judge(ask, l, together)
   -- what somebody ahead saves up for a larger cost goes to nobody else
   local saving = l.most > l.cost or l.seen == 0 and l.count > 0 and l.units > l.count
   if idle and saving then idle = all_fit() end
-  -- who was woken passes a second's worth of places, or any number if there are units for all of those ahead too
+  -- a woken task may overtake a second's worth of places, or any number if there are units for all of those ahead too
   local passes = l.woken and (turn <= PASS_US and not saving or all_fit())
   l.blocked = l.lag > math.min(may_sleep, together) or l.rank > 0 and not idle and not passes
   l.wait = 0

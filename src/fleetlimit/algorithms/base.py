@@ -76,13 +76,13 @@ class Algorithm(ABC):
 
     @abstractmethod
     def clamped(self, state: Any, now_us: int) -> Any:
-        """The state as far as it still says something at `now_us`, and no further ahead than an honest one
-        can be: a clock that stepped back, or a limit that was raised, makes nobody wait for long."""
+        """The state without what has expired at `now_us`, and capped at the furthest point that valid admissions can
+        reach. So nobody waits for long after a clock stepped back or a limit was raised."""
 
     @abstractmethod
     def beyond(self, state: Any, now_us: int) -> bool:
-        """Whether a stored state is further ahead than an honest one can be: then what `clamped` makes of it
-        must be stored even by a denial, else the wait would move along with the clock."""
+        """Whether a stored state is further ahead than valid admissions can reach. Then even a denial must store what
+        `clamped` makes of it; otherwise the wait would move along with the clock."""
 
     @abstractmethod
     def look(self, state: Any, now_us: int, cost: int) -> Standing:

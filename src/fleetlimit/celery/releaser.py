@@ -1,7 +1,7 @@
 """Lets parked tasks go when their turn comes: a thread in each worker's main process.
 
-Nobody is elected. What is due lies in an index that all releasers share; each line due is handed to one of them. A
-releaser that finds nothing although something was due (another one was faster) looks less often, up to once a
+There is no leader election. An index that all releasers share says which lines are due, and each line that is due is
+handed to one of them. A releaser that finds nothing although something was due (another one was faster) looks less often, up to once a
 second; one that finds work looks again when the next is due. So one or two do the work, and the others notice within
 a second when they are gone.
 """

@@ -1,4 +1,4 @@
-"""Who wants to know: the worker's own code by signals, monitors by an event."""
+"""Notifications: signals for code in the worker, an event for monitors."""
 
 from __future__ import annotations
 

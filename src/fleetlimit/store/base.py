@@ -235,8 +235,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Override:
-    """What is in force in place of a limit's own numbers: of several rules the one that counts as the limit
-    itself does, a single one for whoever asks; none: its own."""
+    """What is in force in place of a limit's own numbers. One rule applies to everybody. Of several rules the one with the
+    limit's own algorithm applies. If there is none, or none matches, the limit's own numbers do."""
 
     rules: tuple[Algorithm, ...] = ()
     pause_until_us: int = 0

@@ -46,8 +46,8 @@ logger = logging.getLogger("fleetlimit")
 
 #: Pauses between tries to learn whether a message was parked, seconds.
 _AGAIN_S = (0.05, 0.2, 0.5)
-#: Who has a share sleeps in place for its own cell up to so many times as long as otherwise: nobody keeps
-#: a line now, and who goes back into the queue may meet a process whose cell is later still.
+#: During an outage there is no shared line, and the next cell of another process may be later still. So a task sleeps in
+#: place up to so many times as long as otherwise before it goes back into its queue.
 _SLEEPS = 2
 #: Seconds between two probes: in the first five seconds, and later.
 _PROBE_S, _PROBE_LATER_S = (0.2, 0.4), (0.5, 1.0)
