@@ -141,7 +141,6 @@ def backlog(
         lambda: limiter.status(limit).waiting - before + len(one.starts(run)) >= number - few,
         "most came",
     )
-    # What a worker that shuts down fetches from Redis meanwhile is lost: that is kombu's.
     until(lambda: queued(one, queue) == 0, "all came")
     assert limiter.status(limit).parked > number / 3
 
@@ -156,17 +155,24 @@ def queued(one: Fleet, queue: str = "celery") -> int:
         return int(found.message_count)
 
 
+def shut_down(worker: Any) -> None:
+    """Ask a worker to end, and let it. Celery's warm shutdown may take half a minute, with or without limits, for a process
+    of the pool is waited for so long. A worker that is killed meanwhile keeps what it has fetched from the queue, until
+    the visibility timeout."""
+    worker.terminate()
+    worker.wait(60)
+
+
 def put_down(
     one: Fleet, worker: Any, run: str, number: int, limit: str = "partner", key: str | None = None
 ) -> None:
-    """Stop a worker while nothing is on its way to it: what a worker that shuts down fetches from Redis meanwhile is
-    lost, with or without a limit."""
+    """Stop a worker while all that has not started is parked."""
     limiter = patient(one)
     limiter.pause(limit, 3600)
     until(
         lambda: limiter.status(limit, key).parked + len(one.starts(run)) == number, "all are parked"
     )
-    stop(worker)
+    shut_down(worker)
     limiter.resume(limit)
 
 

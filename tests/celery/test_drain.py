@@ -14,9 +14,9 @@ import pytest
 import redis
 
 from fleetlimit import RateLimiter
-from fleetlimit.demo.processes import Server, redis_server, stop, until
+from fleetlimit.demo.processes import Server, redis_server, until
 
-from .harness import ROOT, Fleet, fleet, window
+from .harness import ROOT, Fleet, fleet, shut_down, window
 
 TEN, HALF = "api-10-1-1", "api-1-2-1"
 
@@ -39,8 +39,7 @@ def parked(fleet: Fleet, run: str, url: str | None = None, limit: str = TEN) -> 
 
 
 def backlog(fleet: Fleet, number: int, **env: str) -> str:
-    """So many tasks; what has not started is parked, all of it, and the worker that parked it is gone. (The pause is
-    for Celery: a message that is on its way to a worker that ends may be lost.)"""
+    """So many tasks; what has not started is parked, all of it, and the worker that parked it is gone."""
     worker = fleet.start("prefork", 2, **env)
     run = fleet.run()
     url = json.loads(env.get("TEST_CONF", "{}")).get("fleetlimit_url")
@@ -50,7 +49,7 @@ def backlog(fleet: Fleet, number: int, **env: str) -> str:
     until(lambda: parked(fleet, run, url) > number // 3, "parked")
     limiter.pause(TEN, 60)
     until(lambda: parked(fleet, run, url) + len(fleet.starts(run)) == number, "all parked")
-    stop(worker)
+    shut_down(worker)
     limiter.resume(TEN)
     return run
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import redis
 
-from fleetlimit.demo.processes import Server, redis_server, stop, until
+from fleetlimit.demo.processes import Server, redis_server, until
 from tests.brokers import rabbitmq
 
-from .harness import fleet, window
+from .harness import fleet, shut_down, window
 
 
 def conf(**settings: Any) -> str:
@@ -142,7 +142,7 @@ def test_warm_shutdown_loses_nothing(server: Server, tmp_path: Path) -> None:  #
         for n in range(60):
             one.send("ten", run, n)
         one.wait(run, 5)
-        stop(first, 30)
+        shut_down(first)
         before = len(one.starts(run))
         assert before < 60
         one.start("prefork", 2)

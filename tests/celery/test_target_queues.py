@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kombu import Connection, Exchange, Queue
 
-from fleetlimit.demo.processes import Server, stop, until
+from fleetlimit.demo.processes import Server, until
 from tests.brokers import Rabbit
 
 from .harness import (
@@ -24,6 +24,7 @@ from .harness import (
     patient,
     runs_at_full_pace,
     shop,
+    shut_down,
 )
 
 LIMIT = 15
@@ -53,7 +54,7 @@ def test_a_queue_is_deleted_while_its_tasks_are_parked(one: Fleet, rabbit: Rabbi
     one.start("prefork", 2, "-Q", "mailq")
     theirs, run = one.run(), one.run()
     backlog(one, theirs, 90, queue="shopq")
-    stop(shopq)
+    shut_down(shopq)
     for n in range(170):
         one.send("call", run, n, queue="mailq")
     with channel(rabbit) as admin:
@@ -76,7 +77,7 @@ def test_the_running_apps_definition_of_a_queue_wins(
 
     worker, run = one.start("prefork", 2, **app()), one.run()
     backlog(one, run, 90, queue="orders", exchange="orders", routing_key="order.new")
-    stop(worker)
+    shut_down(worker)
     left = parked(one)
     with channel(rabbit) as admin:
         inside = admin.queue_delete("orders")
@@ -119,7 +120,7 @@ def test_a_user_that_may_not_declare(one: Fleet, rabbit: Rabbit) -> None:
     shopq, run = one.start("prefork", 2, **_restricted(rabbit, "shopq")), one.run()
     to = {"exchange": "shop", "routing_key": "shop"}
     backlog(one, run, 90, queue="shopq", **to)
-    stop(shopq)
+    shut_down(shopq)
     # The other worker knows nothing of this queue, and would declare it if it might.
     one.start("prefork", 2, **_restricted(rabbit, "mailq"))
     with channel(rabbit) as admin:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from fleetlimit.demo.processes import Server, stop, until
+from fleetlimit.demo.processes import Server, until
 
-from .harness import Fleet, fleet, numbers, patient
+from .harness import Fleet, fleet, numbers, patient, shut_down
 
 #: The trace and the span of the sender, by the number of the task: several tasks of one trace, as from one request.
 SENDERS = [(f"{n // 5 + 1:032x}", f"{n + 100:016x}") for n in range(20)]
@@ -108,7 +108,7 @@ def test_one_transaction_for_each_task(
         limiter.resume("partner")
         starts = one.wait(run, TASKS)
         until(lambda: sum(not span["denied"] for span in spans(tmp_path)) >= TASKS, "their spans")
-        stop(worker)
+        shut_down(worker)
         denials = len(denied(one, run))
     assert numbers(starts) == list(range(TASKS))
     runs = [span for span in spans(tmp_path) if not span["denied"]]

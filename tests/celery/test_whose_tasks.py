@@ -26,6 +26,7 @@ from .harness import (
     put_down,
     runs_at_full_pace,
     shop,
+    shut_down,
 )
 
 LIMIT = 15
@@ -158,7 +159,7 @@ def test_workers_of_one_broker_that_name_it_differently(server: Server, tmp_path
 
         first, run = named("first"), one.run()
         backlog(one, run, 90)
-        stop(first)
+        shut_down(first)
         left = parked(one)
         second = named("second")
         since = time.time() + 2
@@ -170,7 +171,7 @@ def test_workers_of_one_broker_that_name_it_differently(server: Server, tmp_path
         assert parked(one) == left
         named("first")
         assert numbers(one.wait(run, 90)) == list(range(90))
-        stop(second)
+        shut_down(second)
         assert numbers(one.wait(run, 90)) == list(range(90))
 
 

@@ -76,7 +76,7 @@ def test_a_worker_embedded_in_tests_lets_parked_tasks_go(server: Server) -> None
     ran: list[int] = []
 
     @app.task(name="embedded.one", shared=False)
-    @rate_limited("embedded", 2, per=1)
+    @rate_limited("turn-embedded", 2, per=1)
     def one(n: int) -> None:
         ran.append(n)
 

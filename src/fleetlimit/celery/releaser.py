@@ -105,7 +105,7 @@ class Releaser:
         self._thread.start()
 
     def halt(self, **_: Any) -> None:
-        """Let no more go: this worker ends. Before its consumer does, for what it fetches while it ends may be lost."""
+        """Let no more go: this worker ends, and would only fetch it to give it back."""
         self._stopped = True
         with contextlib.suppress(OSError):
             os.writev(self._bell[1], [b"!"])
