@@ -157,8 +157,8 @@ def queued(one: Fleet, queue: str = "celery") -> int:
 
 def shut_down(worker: Any) -> None:
     """Ask a worker to end, and let it. Celery's warm shutdown may take half a minute, with or without limits, for a process
-    of the pool is waited for so long. A worker that is killed meanwhile keeps what it has fetched from the queue, until
-    the visibility timeout."""
+    of the pool is waited for so long; then one or two tasks that have run go back into the queue as well. A worker that
+    is killed meanwhile keeps what it has fetched from the queue, until the visibility timeout."""
     worker.terminate()
     worker.wait(60)
 
@@ -166,7 +166,7 @@ def shut_down(worker: Any) -> None:
 def put_down(
     one: Fleet, worker: Any, run: str, number: int, limit: str = "partner", key: str | None = None
 ) -> None:
-    """Stop a worker while all that has not started is parked."""
+    """Stop a worker while all that has not started is parked, so that its end changes nothing."""
     limiter = patient(one)
     limiter.pause(limit, 3600)
     until(

@@ -146,8 +146,9 @@ def test_warm_shutdown_loses_nothing(server: Server, tmp_path: Path) -> None:  #
         before = len(one.starts(run))
         assert before < 60
         one.start("prefork", 2)
-        starts = one.wait(run, 60)
-        assert sorted(item["n"] for item in starts) == list(range(60))
+        until(lambda: {it["n"] for it in one.starts(run)} == set(range(60)), "all", 60)
+        starts = one.starts(run)
+        assert len(starts) <= 62  # Celery's own: see `shut_down`
         assert window(starts) <= 10
 
 

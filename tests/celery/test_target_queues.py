@@ -22,9 +22,9 @@ from .harness import (
     numbers,
     parked,
     patient,
+    put_down,
     runs_at_full_pace,
     shop,
-    shut_down,
 )
 
 LIMIT = 15
@@ -54,7 +54,7 @@ def test_a_queue_is_deleted_while_its_tasks_are_parked(one: Fleet, rabbit: Rabbi
     one.start("prefork", 2, "-Q", "mailq")
     theirs, run = one.run(), one.run()
     backlog(one, theirs, 90, queue="shopq")
-    shut_down(shopq)
+    put_down(one, shopq, theirs, 90)
     for n in range(170):
         one.send("call", run, n, queue="mailq")
     with channel(rabbit) as admin:
@@ -77,7 +77,7 @@ def test_the_running_apps_definition_of_a_queue_wins(
 
     worker, run = one.start("prefork", 2, **app()), one.run()
     backlog(one, run, 90, queue="orders", exchange="orders", routing_key="order.new")
-    shut_down(worker)
+    put_down(one, worker, run, 90)
     left = parked(one)
     with channel(rabbit) as admin:
         inside = admin.queue_delete("orders")
@@ -120,7 +120,7 @@ def test_a_user_that_may_not_declare(one: Fleet, rabbit: Rabbit) -> None:
     shopq, run = one.start("prefork", 2, **_restricted(rabbit, "shopq")), one.run()
     to = {"exchange": "shop", "routing_key": "shop"}
     backlog(one, run, 90, queue="shopq", **to)
-    shut_down(shopq)
+    put_down(one, shopq, run, 90)
     # The other worker knows nothing of this queue, and would declare it if it might.
     one.start("prefork", 2, **_restricted(rabbit, "mailq"))
     with channel(rabbit) as admin:

@@ -159,7 +159,7 @@ def test_workers_of_one_broker_that_name_it_differently(server: Server, tmp_path
 
         first, run = named("first"), one.run()
         backlog(one, run, 90)
-        shut_down(first)
+        put_down(one, first, run, 90)
         left = parked(one)
         second = named("second")
         since = time.time() + 2
