@@ -183,5 +183,5 @@ def test_a_workers_limits_are_known_before_any_task_ran(server: Server, tmp_path
             limiter.pause("api-10-1-11", 1)
         with pytest.raises(ConfigurationError, match="burst=3"):
             limiter.configure("api-20-1-1fixed_window", 5, 1, burst=3)
-        one.redis.delete("fleetlimit:limits")  # a Redis that lost its memory hears of them again
+        one.redis.flushall()  # a Redis that lost its memory hears of them again
         until(lambda: one.redis.exists("fleetlimit:limits"), "the next beat", 10)

@@ -262,7 +262,7 @@ def test_calls_are_on_their_way_before_their_replies_are_taken(server: Server) -
     first, second = begin("a"), begin("b")
     until(lambda: store.beat("other:1", 10)[0] == 41, "all were sent")
     for replies in (second, first):
-        numbers = [processes for processes, _ in replies()]
+        numbers = [processes for processes, *_ in replies()]
         assert (len(numbers), numbers) == (20, sorted(numbers))
     for n in range(150):  # more than there are connections
         begin(f"dropped{n}")

@@ -24,6 +24,8 @@ __all__ = ["Presence", "local_time"]
 #: Seconds between two beats, and how long one counts; and between two looks at the host.
 EVERY_S, LASTS_S = 5.0, 16.0
 _LOOK_S = 1.0
+#: Limits are announced again after so long, seconds.
+_ANNOUNCE_S = 3600.0
 
 
 def local_time(app: Any, store_us: int) -> datetime | None:
@@ -39,7 +41,7 @@ class Presence:
 
     :param runtime: where it notes what it learns, for this process and those that it forks.
     :param processes: tells how many of this worker's processes run tasks.
-    :param limits: tells the limits of its tasks, names with their algorithms: each beat announces them.
+    :param limits: tells the limits of its tasks, names with their algorithms.
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class Presence:
         self._runtime = runtime
         self._id, self._member = uuid.uuid4().hex, ""
         self._lower_since: float | None = None
+        self._announced: dict[str, str] = {}
+        self._announce_at = 0.0
         self._saturation = Saturation()
         self._stop = threading.Event()
         runtime.share_processes()
@@ -65,10 +69,18 @@ class Presence:
             self._store.beat(self._member, 0)
         self._member = member
         before = time.time()
-        number, now_us = self._store.beat(member, LASTS_S)
+        number, now_us, new = self._store.beat(member, LASTS_S)
         self._runtime.ahead_us = round((before + time.time()) / 2 * 1e6) - now_us
         self._learn(number)
-        announce(self._store, self._limits())
+        self._announce(again=new)
+
+    def _announce(self, *, again: bool) -> None:
+        """Say which limits its tasks have: at first, when they change, `again` when Redis knew nothing of this worker
+        (it was emptied), and from time to time, for Redis forgets them after a week."""
+        limits = dict(self._limits())
+        if again or limits != self._announced or time.monotonic() >= self._announce_at:
+            announce(self._store, limits)
+            self._announced, self._announce_at = limits, time.monotonic() + _ANNOUNCE_S
 
     def _learn(self, number: int) -> None:
         """More processes count at once; fewer only after a while: a Redis that restarted empty has not

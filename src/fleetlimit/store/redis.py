@@ -144,11 +144,12 @@ class RedisStore:
             seconds, micros = self.connection.client.time()
         return int(seconds) * 1_000_000 + int(micros)
 
-    def beat(self, member: str, lasts_s: float) -> tuple[int, int]:
-        """A worker is there for so long (0: it leaves); the processes of all workers, and the clock."""
+    def beat(self, member: str, lasts_s: float) -> tuple[int, int, bool]:
+        """A worker is there for so long (0: it leaves); the processes of all workers, the clock, and whether this
+        member was not known."""
         args = [self.now(), member, round(lasts_s * 1e6)]
-        number, now = self.run("beat", self.keys.processes, args)
-        return number, now
+        number, now, new = self.run("beat", self.keys.processes, args)
+        return number, now, bool(new)
 
     def rule_of(self, limit: RateLimit) -> Algorithm:
         """The numbers that were in force for a limit when last asked."""
