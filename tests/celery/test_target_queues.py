@@ -25,6 +25,7 @@ from .harness import (
     put_down,
     runs_at_full_pace,
     shop,
+    shut_down,
 )
 
 LIMIT = 15
@@ -120,7 +121,7 @@ def test_a_user_that_may_not_declare(one: Fleet, rabbit: Rabbit) -> None:
     shopq, run = one.start("prefork", 2, **_restricted(rabbit, "shopq")), one.run()
     to = {"exchange": "shop", "routing_key": "shop"}
     backlog(one, run, 90, queue="shopq", **to)
-    put_down(one, shopq, run, 90)
+    shut_down(shopq)
     # The other worker knows nothing of this queue, and would declare it if it might.
     one.start("prefork", 2, **_restricted(rabbit, "mailq"))
     with channel(rabbit) as admin:
