@@ -60,11 +60,19 @@ def client(server: Server) -> Iterator[redis.Redis]:
         yield found
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Where all is required, a test that was skipped has failed."""
-    report = yield
+def _required(report: Any) -> Any:
+    """Where all is required, a test (or a module of them) that was skipped has failed."""
     if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped, and FLEETLIMIT_REQUIRE_ALL=1: {report.longrepr}"
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    return _required((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Any:
+    return _required((yield))
