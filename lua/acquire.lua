@@ -45,7 +45,8 @@ if ask.verdict == 1 and ask.last then
   if ask.id ~= '' then
     if ask.last.ticket then ask.first_seen = ask.last.ticket.place
     elseif ask.first_seen == 0 then ask.first_seen = known < math.huge and known or ask.now end
-    if ask.message ~= '' and ask.wait > ask.park_after then ask.verdict = 2 end
+    local may_park = ask.wait > ask.park_after or is_gone(ask.last, ask.lane)
+    if ask.message ~= '' and may_park then ask.verdict = 2 end
     if ask.expires_in >= 0 and ask.wait > ask.expires_in then ask.verdict = -1 end
   end
 end

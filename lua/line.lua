@@ -18,6 +18,7 @@
 local PURGE = 64           -- overdue tickets looked at by one call at most: its cost stays bounded
 local LATE_US = 1000000    -- a task that comes so much later than promised is not waited for
 local SILENT, SILENT_US = 3, 5000000 -- so many late ones, or one so late, and nobody heard: the lane is gone
+local NEWS_US = 500000       -- so soon after a new task came from a lane that is gone one of those who wait is offered
 local HEARD_US = 100000     -- so exactly it is kept when a lane was heard
 local LONGEST_WAY_US = 600000000
 local LOOK = 64            -- costs of so many of those ahead are added up exactly
@@ -164,12 +165,19 @@ local function hear(l, name, now, place, copy)
   return was_gone
 end
 
+-- Whether a lane is gone. Its queue may only be long: what goes back there comes behind all that it holds.
+local function is_gone(l, name)
+  local lane = lanes_of(l)[name]
+  return lane and lane.gone > 0
+end
+
 -- A new task came from the queue of a lane that is gone: somebody reads it again, so one of those who wait is offered
--- at once. Whether there is anything to offer.
+-- soon; not at once, for a long queue brings many new tasks before the first that was let go. Whether there is
+-- anything to offer.
 local function probe(l, name, now)
   local lane = lanes_of(l)[name]
-  if not lane or lane.gone == 0 or lane.parked == 0 or lane.probe_at <= now then return false end
-  lane.probe_at, lane.changed, l.touched = now, true, true
+  if not lane or lane.gone == 0 or lane.parked == 0 or lane.probe_at <= now + NEWS_US then return false end
+  lane.probe_at, lane.changed, l.touched = now + NEWS_US, true, true
   return true
 end
 

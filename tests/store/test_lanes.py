@@ -11,7 +11,7 @@ from fleetlimit.conformance import Clock
 from fleetlimit.demo.processes import Server
 from fleetlimit.store.base import Outcome, Spend, Ticket, Verdict
 from fleetlimit.store.redis import RedisStore
-from fleetlimit.store.room import SERVED_US, Released, Room
+from fleetlimit.store.room import SERVED_US, Fate, Released, Room
 
 TEN = RateLimit("ten", 10, 1, margin=0)
 LINE = "fleetlimit:{ten}"
@@ -78,6 +78,44 @@ def test_who_joined_later_does_not_bring_back_those_who_are_gone(
             clock.forward(0.1)
             assert ask(store, f"later{n}-{m}", one.first_seen_us, message="").admitted
         clock.forward(0.2)
+
+
+def long_queue(store: RedisStore, clock: Clock) -> Room:
+    """Tasks were let go into a queue so long that none of them has come."""
+    room = Room(store, "ours")
+    assert ask(store, "first").admitted
+    for n in range(30):
+        clock.now += 10
+        ask(store, f"parked{n}")
+    for _ in range(30):
+        clock.forward(0.1)
+        (released,) = room.release([LINE], LEAD)
+        assert isinstance(released, Released)
+        room.settle([Fate(released, {id: None for id in ids(released)})])
+    return room
+
+
+def test_who_comes_from_a_long_queue_is_parked_also_if_its_turn_is_near(
+    store: RedisStore, clock: Clock
+) -> None:
+    """In the queue it would come behind all that is there, be denied, and go round again."""
+    long_queue(store, clock)
+    seen = [ask(store, f"new{n}") for n in range(20)]
+    assert [one.verdict for one in seen].count(Verdict.DENIED) == 0
+    assert min(one.wait_us for one in seen if not one.admitted) < LEAD
+
+
+def test_a_long_queue_is_not_fed_with_each_task_that_comes_from_it(
+    store: RedisStore, clock: Clock
+) -> None:
+    room = long_queue(store, clock)
+    fed = 0
+    for n in range(400):  # for two seconds
+        clock.forward(0.005)
+        ask(store, f"new{n}")
+        (released,) = room.release([LINE], LEAD)
+        fed += len(ids(released))
+    assert 2 <= fed <= 5
 
 
 def test_lines_are_visited_when_another_broker_is_served_no_more(
