@@ -91,7 +91,7 @@ def long_queue(store: RedisStore, clock: Clock) -> Room:
         clock.forward(0.1)
         (released,) = room.release([LINE], LEAD)
         assert isinstance(released, Released)
-        room.settle([Fate(released, {id: None for id in ids(released)})])
+        room.settle([Fate(released, dict.fromkeys(ids(released)))])
     return room
 
 
