@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 
 .PHONY: demo test test-all celery-suite smoke soak lint format bench clean
 
-demo: $(VENV)/ready
+demo: $(VENV)/demo
 	$(RUN) -m fleetlimit.cli demo
 
 test: $(VENV)/ready
@@ -50,10 +50,17 @@ bench: $(VENV)/ready
 	$(RUN) benchmarks/overhead.py
 	$(RUN) benchmarks/fleet.py
 
-$(VENV)/ready: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit("fleetlimit needs Python 3.11+ here: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+# What the demo needs, and no more: so that its user does not wait for the tools of those who work on fleetlimit.
+$(VENV)/demo: pyproject.toml
+	@echo "fleetlimit: the demo needs packages; they are installed in $(VENV), once. This takes about half a minute."
+	@$(PYTHON) -c 'import sys; sys.exit("fleetlimit needs Python 3.11+ here: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --upgrade 'pip>=25.1'
+	$(RUN) -m pip install --quiet --editable '.[demo]'
+	touch $@
+
+$(VENV)/ready: $(VENV)/demo
+	@echo "fleetlimit: the packages of tests and checks are installed in $(VENV), once. This takes about a minute."
 	$(RUN) -m pip install --quiet --editable '.[demo,lab]' --group test --group lint
 	touch $@
 
