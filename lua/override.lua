@@ -5,6 +5,7 @@
 -- ARGV  1 now_us ('' = the server's clock)   2 rules ('' = none, '=' = as they are)
 --       3 pause_us from now on (0 = none, -1 = as it is)   4 '1': a pause may end one that lasts longer
 --       5 margin that a host asks for from now on, thousandths of the period (0 = none): a larger one stays
+--       6 '1': that margin is asked for briefly
 -- Reply: rules (a text), pause_until_us (0 = none), now_us, margin, margin_until_us (0 = none)
 -- What is no override is replaced (but not a newer form of it). A key without rules lasts as long as its pause
 -- and its margin.
@@ -17,7 +18,10 @@ margin, margin_until = tonumber(margin) or 0, tonumber(margin_until) or 0
 if until_us <= now then until_us = 0 end
 local left = margin_at(now, margin, margin_until)
 if left == 0 then margin, margin_until = 0, 0 end
-if tonumber(ARGV[5]) > left then margin, margin_until = tonumber(ARGV[5]), now + MARGIN_US end
+if tonumber(ARGV[5]) > left then
+  local lasts = ARGV[6] == '1' and BRIEF_US or MARGIN_US
+  margin, margin_until = ARGV[5] * math.max(math.floor(FADES_US / lasts), 1), now + lasts
+end
 
 if ARGV[2] ~= '=' then rules = ARGV[2] end
 local pause = tonumber(ARGV[3])

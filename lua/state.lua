@@ -69,6 +69,7 @@ end
 
 local LEAST_MARGIN, MOST_MARGIN = 10, 100
 local MARGIN_US, FADES_US = 60000000, 30000000 -- a margin lasts so long, and goes back in the last part of it
+local BRIEF_US = 2000000 -- one that is asked for briefly lasts so long, and is kept as if it had faded until then
 
 -- the rule with so large a margin in force (`widened` in src/fleetlimit/algorithms/base.py)
 local function widened(rule, margin)

@@ -20,6 +20,7 @@ from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import Decision, RateLimiter
 
 if TYPE_CHECKING:
+    __version__: str
     from fleetlimit.celery import RateLimitedTask, limits_outage, rate_limited, task_throttled
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "UnknownLimitError",
+    "__version__",
     "limits_outage",
     "rate_limited",
     "task_throttled",
@@ -49,4 +51,8 @@ def __getattr__(name: str) -> Any:
         import fleetlimit.celery
 
         return getattr(fleetlimit.celery, name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("fleetlimit")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

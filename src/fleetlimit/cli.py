@@ -67,7 +67,7 @@ _force = click.option("--force", is_flag=True, help="Also for a limit that nobod
 @click.option("--per", type=float, help="The period, in seconds; needed with LIMIT.")
 @click.option("--burst", type=int, help="Units that may start at one instant; 1 if not said.")
 @click.option(
-    "--margin", type=MARGIN, help="Share of the period kept free, or `auto`; 0.01 if not said."
+    "--margin", type=MARGIN, help="Share of the period kept free, or `auto` (the default)."
 )  # fmt: skip
 @click.option(
     "--algorithm", type=click.Choice(ALGORITHMS), help="How it counts, if not as in the code."

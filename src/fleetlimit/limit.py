@@ -26,7 +26,7 @@ __all__ = [
 POLICIES = ("share", "wait", "open", "raise")
 
 #: What `margin` is if nothing is said.
-DEFAULT_MARGIN: float | str = 0.01
+DEFAULT_MARGIN: float | str = "auto"
 
 #: Celery's form of a rate, and how many seconds its letters stand for.
 _RATE = re.compile(r"(\d{1,15})/([smhd])", re.ASCII)
@@ -50,8 +50,8 @@ class RateLimit:
         spaces them evenly, and `token_bucket` (default: `limit`); the others have none of their own.
     :param margin: the share of the period (0 is allowed) by which the way from admission to the API may vary
         without breaking the promise there. It stretches the emission interval or the log's period; of a fixed
-        window or a sliding counter's, the last share admits nothing. Default: 0.01. `"auto"`: 0.01, and up to 0.1
-        while a worker of the fleet sees that its host makes tasks late.
+        window or a sliding counter's, the last share admits nothing. `"auto"` (default): 0.01, and up to 0.1 while
+        a worker of the fleet sees that its host makes tasks late.
     :param on_outage: what happens while Redis is away: `"share"`, `"wait"`, `"open"`, `"raise"` (see
         `fleetlimit.store.guard`); None: what the app or the `RateLimiter` says.
     :param offset: when windows begin after the epoch (or after midnight of 1970-01-01 in `tz`), seconds or

@@ -11,7 +11,7 @@ from celery import Celery
 
 from fleetlimit import RateLimit
 from fleetlimit.celery import host
-from fleetlimit.celery.host import SATURATED_US, Lateness, Saturation, ask_for_margin
+from fleetlimit.celery.host import MOMENT_US, SATURATED_US, Lateness, Saturation, ask_for_margin
 from fleetlimit.celery.punctual import Punctuality
 from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.celery.start import start
@@ -100,7 +100,7 @@ def _ask(limit: RateLimit, store: MemoryStore, *, twice: bool = True) -> Any:
     if twice:
         outcome = store.acquire(asked, Ticket("b"))
     ask_for_margin(store, asked, outcome)
-    return store.override(limit.name).margin
+    return store.override(limit.name).margin_at(store.now_us())
 
 
 def test_a_margin_is_asked_for_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,6 @@ class Late:
         clock.due_us(self.now_us, 0)  # the difference of the two clocks is known
         lateness = Lateness(lambda: self.now_us / 1e6)
         monkeypatch.setattr(host, "lateness", lateness)
-        monkeypatch.setattr("fleetlimit.celery.start.lateness", lateness)
         self.app = Celery("late", set_as_current=False)
         runtime_of(self.app).clock = clock
 
@@ -147,9 +146,27 @@ def test_late_starts_ask_for_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     late = Late(monkeypatch)
     late.start(SECOND, 500)
     for _ in range(3):
-        assert _ask(SECOND, late.store) == 0
+        assert host.lateness.lasting_us() == 0
         late.start(SECOND, 35_000)
+    late.now_us += 2_000_000  # what each of them asked for by itself is over
     assert _ask(SECOND, late.store) == 35
+
+
+def test_one_late_start_widens_it_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Late(monkeypatch)
+    late.start(SECOND, 3_500)
+    assert late.store.override("second").margin == 0
+    late.start(SECOND, 20_000)
+    override = late.store.override("second")
+    seen = [override.margin_at(late.now_us + n * 100_000) for n in range(22)]
+    assert MOMENT_US // 1000 - 1 <= seen[0] <= MOMENT_US // 1000
+    assert seen == sorted(seen, reverse=True)
+    assert seen[10] > 15
+    assert seen[20:] == [0, 0]
+    late.start(RateLimit("said", 20, 1, margin=0.01), 20_000)
+    assert late.store.override("said").margin == 0
+    late.start(RateLimit("minute", 20, 60, margin="auto"), 20_000)
+    assert late.store.override("minute").margin == 0
 
 
 def test_a_widened_margin_covers_a_part_of_a_late_start(monkeypatch: pytest.MonkeyPatch) -> None:

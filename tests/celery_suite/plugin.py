@@ -29,8 +29,8 @@ TIGHT = ("room", "countdown")
 #: One limit, shared by all tasks, and whether the waiting room is on.
 LIMITS = {
     "never": (RateLimit("suite", 1_000_000, per=1, burst=1_000_000), True),
-    "room": (RateLimit("suite", 20, per=1), True),
-    "countdown": (RateLimit("suite", 20, per=1), False),
+    "room": (RateLimit("suite", 20, per=1, margin=0.01), True),
+    "countdown": (RateLimit("suite", 20, per=1, margin=0.01), False),
 }
 
 

@@ -126,6 +126,10 @@ def test_a_smaller_one_does_not_replace_a_larger_one() -> None:
     assert override.changed(faded, None, None, False, 30).margin_at(faded) == 30
 
 
+def test_it_is_the_default() -> None:
+    assert RateLimit("x", 20, 1) == RateLimit("x", 20, 1, margin="auto")
+
+
 @pytest.mark.parametrize("margin", ["Auto", "0.01", "", None, True, 1, -0.1, float("nan")])
 def test_what_is_no_margin(margin: Any) -> None:
     with pytest.raises(ConfigurationError, match="margin="):

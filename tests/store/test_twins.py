@@ -104,7 +104,7 @@ class Player:
         if verb == "pause":
             change = {"pause_us": cost * 50_000, "forced": bool(n % 2)}
         if verb == "margin":
-            change = {"margin": cost * 13}  # from 13 to 91 thousandths
+            change = {"margin": cost * 13, "briefly": bool(n % 2)}  # from 13 to 91 thousandths
         return self.store.change_override(LIMITS[n].name, **change)
 
     def _ticket(self, ticket: tuple | None) -> Ticket | None:

@@ -7,6 +7,9 @@ last, because workers that start, or read a backlog, are busy for a moment on an
   have to wait for the time slices of the others: up to `SATURATED_US`, measured (`benchmarks/busy.py`). Known where
   there is a `/proc/stat`.
 - Starts come late, in several different seconds: so it is on a host whose container is held back by a quota.
+
+A single late start says that the host is uneven at this moment, as while workers read a backlog. Then the margin is
+wider for a moment, too.
 """
 
 from __future__ import annotations
@@ -25,16 +28,20 @@ from fleetlimit.errors import FleetlimitError
 from fleetlimit.store.base import Outcome, Spend, Store
 
 __all__ = [
+    "MOMENT_US",
     "SATURATED_US",
     "Lateness",
     "Saturation",
     "ask_for_margin",
     "lateness",
+    "note_late",
     "processor_times",
 ]
 
 #: By how much the way to the API varies on a saturated host, microseconds.
 SATURATED_US = 60_000
+#: How late a start tells of an uneven moment, and by how much the way to the API varies then (measured: up to 27 ms).
+_MOMENT_LATE_US, MOMENT_US = 4_000, 40_000
 #: Without idle time for so long a host is saturated, seconds; where a worker has seen none at all since it was started,
 #: sooner, because its first tasks may come at once. And what share of the time still counts as none.
 _LASTING_S, _AT_START_S, _IDLE = 4.0, 1.0, 0.03
@@ -111,10 +118,22 @@ def ask_for_margin(store: Store, spends: Sequence[Spend], outcome: Outcome) -> N
     """Of limits that have made a task wait: let the fleet keep the margin that this host needs, if it is larger than
     what is in force. (A limit that makes nobody wait is not near its bound.)"""
     uneven_us = max(SATURATED_US if _saturated and _saturated[0] else 0, lateness.lasting_us())
-    if not uneven_us or outcome.alone or standin.current:
-        return
+    if uneven_us and not outcome.alone and not standin.current:
+        _widen(store, spends, outcome, uneven_us, briefly=False)
+
+
+def note_late(store: Store, spends: Sequence[Spend], outcome: Outcome, late_us: int) -> None:
+    """An admitted run starts so much later than it should: remember it, and widen the margin for a moment."""
+    lateness.note(late_us)
+    if late_us >= _MOMENT_LATE_US:
+        _widen(store, spends, outcome, MOMENT_US, briefly=True)
+
+
+def _widen(
+    store: Store, spends: Sequence[Spend], outcome: Outcome, uneven_us: int, *, briefly: bool
+) -> None:
     for one, reading in zip(spends, outcome.readings, strict=False):
         needed = min(math.ceil(uneven_us * 1000 / one.limit.per_us), MOST_MARGIN)
         if 0 < reading.rule.margin < needed:
             with contextlib.suppress(FleetlimitError):
-                store.change_override(one.limit.name, margin=needed)
+                store.change_override(one.limit.name, margin=needed, briefly=briefly)

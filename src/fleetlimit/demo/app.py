@@ -17,7 +17,7 @@ from fleetlimit import RateLimit, RateLimiter, rate_limited
 
 LIMIT = int(os.environ.get("FLEETLIMIT_DEMO_LIMIT", "20"))
 PER = float(os.environ.get("FLEETLIMIT_DEMO_PER", "1"))
-_MARGIN = os.environ.get("FLEETLIMIT_DEMO_MARGIN", "0.01")
+_MARGIN = os.environ.get("FLEETLIMIT_DEMO_MARGIN", "auto")
 MARGIN = _MARGIN if _MARGIN == "auto" else float(_MARGIN)
 API = os.environ.get("FLEETLIMIT_DEMO_API", "http://127.0.0.1:8429")
 URL = os.environ.get("FLEETLIMIT_DEMO_URL", "redis://127.0.0.1:6379/0")

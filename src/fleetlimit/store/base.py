@@ -50,6 +50,8 @@ HEARD_US = 100_000
 LOOK = 64
 #: A margin that a host asks for lasts so long, and goes back in the last part of it.
 MARGIN_US, FADES_US = 60_000_000, 30_000_000
+#: One that is asked for briefly lasts so long.
+BRIEF_US = 2_000_000
 #: A wait as a countdown is promised in parts: half of what is left, and no less than this.
 HOP_US = 30_000_000
 
@@ -251,6 +253,7 @@ class Override:
         pause_us: int | None,
         forced: bool,
         margin: int,
+        briefly: bool = False,
     ) -> Override:
         """The same after a change (see `Store.change_override`) at `now_us`."""
         until = self.pause_until_us if self.pause_until_us > now_us else 0
@@ -261,11 +264,13 @@ class Override:
         left = self.margin_at(now_us)
         noted = (self.margin, self.margin_until_us) if left else (0, 0)
         if margin > left:
-            noted = margin, now_us + MARGIN_US
+            lasts = BRIEF_US if briefly else MARGIN_US
+            noted = margin * max(FADES_US // lasts, 1), now_us + lasts
         return Override(self.rules if rules is None else tuple(rules), until, *noted)
 
     def margin_at(self, now_us: int) -> int:
-        """What is left of the margin: it stays for half a minute, and goes back in another."""
+        """What is left of the margin: it stays for half a minute, and goes back in another. One that was asked for
+        briefly goes back at once, within two seconds (so it is kept as the larger margin whose last seconds these are)."""
         left = self.margin_until_us - now_us
         if not 0 < left <= MARGIN_US:  # or it was left by a clock that stepped back
             return 0
@@ -312,6 +317,7 @@ class Store(Protocol):
         pause_us: int | None = None,
         forced: bool = False,
         margin: int = 0,
+        briefly: bool = False,
     ) -> tuple[Override, int]:
         """Change it, for all keys, in one step: of two changes at once none is lost.
 
@@ -321,6 +327,7 @@ class Store(Protocol):
         :param forced: the pause may also end earlier than the one that stands.
         :param margin: what automatic margins must be at least for a while, thousandths of the period; of two the
             larger one stays.
+        :param briefly: the margin goes back from now on, in two seconds.
         :returns: what is in force now, and the store's clock.
         """
 

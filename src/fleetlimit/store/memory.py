@@ -243,10 +243,11 @@ class MemoryStore:
         pause_us: int | None = None,
         forced: bool = False,
         margin: int = 0,
+        briefly: bool = False,
     ) -> tuple[Override, int]:
         with self._lock:
             now = self._clock()
-            found = self.override(name).changed(now, rules, pause_us, forced, margin)
+            found = self.override(name).changed(now, rules, pause_us, forced, margin, briefly)
             self._overrides[name] = found
             return found, now
 

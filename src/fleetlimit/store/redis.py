@@ -129,10 +129,11 @@ class RedisStore:
         pause_us: int | None = None,
         forced: bool = False,
         margin: int = 0,
+        briefly: bool = False,
     ) -> tuple[Override, int]:
         wires = "=" if rules is None else ";".join(rule.wire for rule in rules)
         pause = -1 if pause_us is None else pause_us
-        args = [self.now(), wires, pause, int(forced), margin]
+        args = [self.now(), wires, pause, int(forced), margin, int(briefly)]
         found, until, now, *noted = self.run("override", [self.keys.override(name)], args)
         self._overrides.pop(name, None)
         return _override(self.keys.override(name), text(found), until, *noted), now
