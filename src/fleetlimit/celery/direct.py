@@ -13,10 +13,10 @@ import os
 import uuid
 from typing import Any
 
-from celery import _state
 from celery.utils.log import get_logger
 
 from fleetlimit import standin
+from fleetlimit.celery import compat
 from fleetlimit.celery.config import Settings, limiter_of, settings_of
 from fleetlimit.celery.declared import plan_of
 from fleetlimit.celery.gate import ENTERED, acquired
@@ -91,7 +91,7 @@ def _called(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 def _caller(task: Any) -> str:
     """Who calls the body, by name; '' outside a worker."""
-    others = [one for one in _state._task_stack.stack if one is not task]
+    others = [one for one in compat.running_tasks() if one is not task]
     requests = [one.request_stack.top for one in others]
     if any(one and not one.called_directly and not one.is_eager for one in requests):
         return str(others[-1].name)

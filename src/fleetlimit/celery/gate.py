@@ -8,11 +8,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from celery import _state
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from celery.utils.log import get_logger
 
 from fleetlimit import standin
+from fleetlimit.celery import compat
 from fleetlimit.celery.broker import broker_of
 from fleetlimit.celery.config import LARGEST_PARKED, Settings, limiter_of, settings_of
 from fleetlimit.celery.declared import Mark, Plan, mark_of, plan_of
@@ -63,7 +63,7 @@ def enter_function(mark: Mark) -> None:
 
     :raises ConfigurationError: inside another task, which could only go back from its middle.
     """
-    task = _state.get_current_task()
+    task = compat.current_task()
     if task is None:
         return  # a plain call
     own = mark_of(task.run)
