@@ -17,11 +17,12 @@ from celery.utils.log import get_logger
 
 from fleetlimit import standin
 from fleetlimit.celery import compat
-from fleetlimit.celery.config import Settings, limiter_of, settings_of
 from fleetlimit.celery.declared import plan_of
 from fleetlimit.celery.gate import ENTERED, acquired
 from fleetlimit.celery.runtime import runtime_of
+from fleetlimit.celery.settings import Settings
 from fleetlimit.celery.start import start
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.store.base import Store, Ticket
 

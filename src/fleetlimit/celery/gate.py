@@ -14,7 +14,6 @@ from celery.utils.log import get_logger
 from fleetlimit import standin
 from fleetlimit.celery import compat
 from fleetlimit.celery.broker import broker_of
-from fleetlimit.celery.config import LARGEST_PARKED, Settings, limiter_of, settings_of
 from fleetlimit.celery.declared import Mark, Plan, mark_of, plan_of
 from fleetlimit.celery.header import HEADER, copy_of, is_newer, line_of, ours, seen_us, ticket_of
 from fleetlimit.celery.host import ask_for_margin
@@ -24,9 +23,11 @@ from fleetlimit.celery.releaser import ring, running
 from fleetlimit.celery.requeue import cannot_wait_in_queue, put_back, quit_delivery, show_pending
 from fleetlimit.celery.restore import restore
 from fleetlimit.celery.runtime import runtime_of
+from fleetlimit.celery.settings import LARGEST_PARKED, Settings
 from fleetlimit.celery.signals import announce
 from fleetlimit.celery.start import give_back, start
 from fleetlimit.celery.tracing import ends_without_start
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import ConfigurationError, FleetlimitError, StateError, StoreUnavailable
 from fleetlimit.store.base import Late, Outcome, Spend, Store, Ticket, Verdict, hop_us
 

@@ -12,7 +12,6 @@ from typing import Any
 from celery import signals
 
 from fleetlimit.celery import again, direct
-from fleetlimit.celery.config import limiter_of
 from fleetlimit.celery.declared import limits_of
 from fleetlimit.celery.gate import came
 from fleetlimit.celery.header import HEADER, line_of, ticket_of
@@ -20,6 +19,7 @@ from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.restore import restore
 from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.celery.start import warm
+from fleetlimit.celery.wiring import limiter_of
 from fleetlimit.errors import FleetlimitError
 
 __all__ = ["Receivers"]

@@ -13,15 +13,13 @@ import threading
 import weakref
 from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fleetlimit.celery.punctual import Punctuality
+from fleetlimit.celery.settings import Settings
 from fleetlimit.forks import after_fork
+from fleetlimit.limiter import RateLimiter
 from fleetlimit.store.guard import Guard
-
-if TYPE_CHECKING:
-    from fleetlimit.celery.config import Settings
-    from fleetlimit.limiter import RateLimiter
 
 __all__ = ["Runtime", "runtime_of"]
 

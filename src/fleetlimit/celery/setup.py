@@ -19,7 +19,6 @@ from kombu.utils.imports import symbol_by_name
 from fleetlimit.celery import compat
 from fleetlimit.celery.advice import advice
 from fleetlimit.celery.checks import check_tasks, task_advice
-from fleetlimit.celery.config import limiter_of, settings_of
 from fleetlimit.celery.declared import plan_of
 from fleetlimit.celery.header import HEADER, due, is_revoked
 from fleetlimit.celery.heard import Receivers
@@ -29,6 +28,7 @@ from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.rooms import former_rooms, own_room
 from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.celery.task import install_all, limits_in_use
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import ConfigurationError, FleetlimitError, StoreRefused
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.redis import RedisStore

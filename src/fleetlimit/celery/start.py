@@ -8,9 +8,9 @@ from typing import Any
 
 from fleetlimit import standin
 from fleetlimit.algorithms.base import LEAST_MARGIN
-from fleetlimit.celery.config import limiter_of
 from fleetlimit.celery.host import note_late
 from fleetlimit.celery.runtime import runtime_of
+from fleetlimit.celery.wiring import limiter_of
 from fleetlimit.errors import StoreUnavailable
 from fleetlimit.store.base import Outcome, Spend, Store
 
