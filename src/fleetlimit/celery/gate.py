@@ -16,7 +16,6 @@ from fleetlimit.celery import compat
 from fleetlimit.celery.broker import broker_of
 from fleetlimit.celery.declared import Mark, Plan, mark_of, plan_of
 from fleetlimit.celery.header import HEADER, copy_of, is_newer, line_of, ours, seen_us, ticket_of
-from fleetlimit.celery.host import ask_for_margin
 from fleetlimit.celery.message import Message, expires_in_us
 from fleetlimit.celery.queues import lane_of
 from fleetlimit.celery.releaser import ring, running
@@ -189,7 +188,7 @@ class _Delivery:
         if outcome.alone:  # without Redis: nobody knows of a place
             return outcome
         if outcome.wait_us or outcome.sleep_us:
-            ask_for_margin(self.store, self.spends, outcome)
+            self._runtime.host.ask_for_margin(self.store, self.spends, outcome)
         self.seen_us = outcome.first_seen_us
         far = outcome.verdict is Verdict.DENIED and outcome.wait_us > ticket.park_after_us
         if far and not to_park and message.made is None and message.text:
