@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
 from fleetlimit import standin
-from fleetlimit.errors import ConfigurationError, FleetlimitError, RateLimited
+from fleetlimit.decision import Decision
+from fleetlimit.errors import ConfigurationError, FleetlimitError
 from fleetlimit.keys import encode
 from fleetlimit.limit import RateLimit, checked_policy, checked_processes, rules_of
 from fleetlimit.store.base import Outcome, Spend, Store
@@ -21,40 +22,13 @@ from fleetlimit.store.parked import Quarantined, Status
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import Room
 
-__all__ = ["Decision", "Key", "RateLimiter", "merged", "redis_store"]
+__all__ = ["Key", "RateLimiter", "merged", "redis_store"]
 
 logger = logging.getLogger("fleetlimit")
 
 Key: TypeAlias = Any  # str | int | UUID | tuple of these; checked by `encode`
 #: A limit, or a limit with the key (and cost) it is asked for.
 Ask: TypeAlias = "RateLimit | tuple[RateLimit, Key] | tuple[RateLimit, Key, int]"
-
-
-@dataclass(frozen=True)
-class Decision:
-    """The answer. True in a boolean context if and only if allowed."""
-
-    #: Whether the units were spent.
-    allowed: bool
-    #: Seconds until it is worth asking again; > 0 if and only if denied.
-    retry_after: float
-    #: Units that may start right now after this decision, the least over all limits asked.
-    remaining: int
-    #: Seconds until `remaining` is as large as it can be again, if nothing more is spent; never less than
-    #: `retry_after`, and the most over all limits asked. `X-RateLimit-Reset` says the same (docs/algorithms.md
-    #: has it for each algorithm): until the bucket is full, the window ends, the newest start of the log
-    #: has run out, or the next window of the counter ends.
-    reset_after: float
-    #: Tasks waiting in line, the most over all limits asked.
-    waiting: int = 0
-
-    def __bool__(self) -> bool:
-        return self.allowed
-
-    def raise_if_denied(self) -> None:
-        """:raises RateLimited: carrying this decision."""
-        if not self.allowed:
-            raise RateLimited(self)
 
 
 class RateLimiter:
@@ -123,9 +97,9 @@ class RateLimiter:
     @classmethod
     def from_app(cls, app: Any) -> RateLimiter:
         """The limiter that this Celery app's own tasks use."""
-        from fleetlimit.celery.config import limiter_of
-
-        return limiter_of(app)
+        # By name: a limiter does not depend on Celery, but Celery's part of fleetlimit on limiters.
+        found: RateLimiter = importlib.import_module("fleetlimit.celery").limiter_of(app)
+        return found
 
     def acquire(self, limit: RateLimit | Sequence[Ask], key: Key = None, cost: int = 1) -> Decision:
         """Spend `cost` units, or nothing.
