@@ -142,10 +142,10 @@ def _title(plan: Plan) -> Text:
 def _setting(plan: Plan, outcomes: Sequence[Outcome]) -> Text:
     text = (
         "Each task calls a real HTTP API once. The API counts all calls itself and answers 429 to "
-        f"each call above {plan.limit} within {plan.per:g} s."
+        f"calls above {plan.limit} within {plan.per:g} s."
     )
     if len(outcomes) > 1:
-        text += f" The {len(outcomes)} runs limit the calls differently:"
+        text += f" The {len(outcomes)} runs limit them differently:"
     return Text(text)
 
 
