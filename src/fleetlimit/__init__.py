@@ -46,7 +46,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # A program that only wants `RateLimiter` does not pay for importing Celery.
+    # A program that only needs `RateLimiter` does not have to import Celery.
     if name in ("RateLimitedTask", "limits_outage", "rate_limited", "task_throttled"):
         import fleetlimit.celery
 

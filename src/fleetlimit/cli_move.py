@@ -77,9 +77,7 @@ def _heir(broker: str | None, app: str | None, url: str | None) -> Room:
 
         loaded = load_app(app)
         if not (name := broker_of(loaded)):
-            raise Failed(
-                f"-A {app}: its broker does not answer, so the broker's name is not known"
-            )
+            raise Failed(f"-A {app}: its broker does not answer, so the broker's name is not known")
         return room_of(RateLimiter.from_app(loaded), broker=name)
     found = room_of(limiter_at(url), broker=broker or "")
     if found.broker not in (known := found.brokers()):
@@ -135,11 +133,11 @@ def drain(ctx: click.Context, app: str, now: bool, timeout: float | None) -> Non
         click.echo(f"{counted(left, 'task')} parked after {timeout:g} s{more}")
         ctx.exit(1)
     if bad:
-        note(
-            f"{counted(bad, 'message')} in quarantine: see `fleetlimit parked LIMIT --bad`."
-        )
+        note(f"{counted(bad, 'message')} in quarantine: see `fleetlimit parked LIMIT --bad`.")
     if work.missed:
-        raise Failed("a former place of the limits gave no answer: tasks that are parked there stay")
+        raise Failed(
+            "a former place of the limits gave no answer: tasks that are parked there stay"
+        )
     click.echo("nothing is parked")
 
 

@@ -174,7 +174,9 @@ def test_parked_points_to_the_keys(operator: Operator) -> None:
     operator.park("a", key="acme")
     operator.serve("here")
     said = operator.said("parked", "slow")
-    assert "No task is parked without a key; this limit has parked tasks under 1 key (--key)" in said
+    assert (
+        "No task is parked without a key; this limit has parked tasks under 1 key (--key)" in said
+    )
     assert operator("parked", "slow", "--key", "acme").stdout.split() == ["a"]
     assert "1 key of this limit" in operator.said("cancel", "slow", "--all")
 
@@ -267,7 +269,9 @@ def test_adopt_hands_tasks_to_another_brokers_workers(operator: Operator) -> Non
     listed = operator.said("adopt")
     assert "3 tasks in 2 lines, parked for the broker old, which no worker serves" in listed
     assert "Brokers with workers: new." in listed
-    assert "3 tasks of the broker old: now parked for the broker new" in operator.said("adopt", "old", "new")
+    assert "3 tasks of the broker old: now parked for the broker new" in operator.said(
+        "adopt", "old", "new"
+    )
     assert "old" not in operator.said("adopt")
     assert len(Room(operator.store, "new").due_lines().lines) == 2
     released = operator.claim("new")
@@ -281,7 +285,10 @@ def test_what_cannot_be_adopted(operator: Operator) -> None:
     operator.worker_dies("old")
     for arguments, said in (
         (["live", "old"], "workers serve the broker 'live'"),
-        (["other", "live"], "no task is parked for a broker 'other'; brokers with parked tasks and no workers: old"),
+        (
+            ["other", "live"],
+            "no task is parked for a broker 'other'; brokers with parked tasks and no workers: old",
+        ),
         (["old", "lvie"], "no worker ever served a broker 'lvie'; known: live, old"),
         (["old", "old"], "already parked for that broker"),
         (["old"], "say whose workers get the tasks"),

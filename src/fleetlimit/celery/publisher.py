@@ -167,7 +167,9 @@ class Publisher:
             if exchange and not queues and not self._confirms:
                 raise Forbidden(f"no queue is known at exchange {exchange!r}")
             what = as_published(message, dict(one.headers))
-        except Exception as error:  # the message is forged or broken; this says nothing about the broker
+        except (
+            Exception
+        ) as error:  # the message is forged or broken; this says nothing about the broker
             one.error = f"{type(error).__name__}: {error}"
             return channel
         try:
@@ -210,7 +212,9 @@ class Publisher:
         cannot be encoded, or if Redis has something else than a queue under the queue's name."""
         if isinstance(error, ResponseError):
             return not str(error).startswith(("WRONGTYPE", "NOPERM"))
-        if isinstance(error, (LookupError, InconsistencyError)):  # kombu calls them connection errors, for Redis
+        if isinstance(
+            error, (LookupError, InconsistencyError)
+        ):  # kombu calls them connection errors, for Redis
             return False
         return isinstance(error, self._connection.connection_errors)
 

@@ -169,7 +169,9 @@ class _Threads:
 
 
 def _presence(store: RedisStore, worker: Any) -> Presence:
-    from celery.concurrency.prefork import TaskPool  # here, because programs that only send tasks do not need it
+    from celery.concurrency.prefork import (
+        TaskPool,
+    )  # here, because programs that only send tasks do not need it
 
     def processes() -> int:
         if not issubclass(worker.pool_cls, TaskPool):
@@ -184,7 +186,9 @@ def _presence(store: RedisStore, worker: Any) -> Presence:
     except StoreRefused:
         raise  # a refusal does not pass by itself, and tasks would wait for ever
     except FleetlimitError as error:
-        logger.warning("fleetlimit: this worker starts without Redis; limited tasks wait for it: %s", error)
+        logger.warning(
+            "fleetlimit: this worker starts without Redis; limited tasks wait for it: %s", error
+        )
     return found
 
 

@@ -21,7 +21,10 @@ _INK, _QUIET, _GOOD, _BAD, _LIMIT = "#1f2933", "#6b7785", "#2a78b5", "#e4572e", 
 _TITLES = {
     OURS: ("fleetlimit", "one limit for the whole fleet; every task waits for its own turn"),
     CELERY: ("Celery's rate_limit", "each worker counts for itself: together they are too fast"),
-    RETRY: ("self.retry(countdown=...)", "all waiting tasks wake at once; one starts, the others retry"),
+    RETRY: (
+        "self.retry(countdown=...)",
+        "all waiting tasks wake at once; one starts, the others retry",
+    ),
 }
 
 

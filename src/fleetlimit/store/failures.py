@@ -54,9 +54,7 @@ def failure_of(
     """Our error for an error of the client, for a caller that asked for `keys`."""
     said = _REPEATED.sub("", str(error))
     if said.startswith(_CROWDED):
-        return StoreUnavailable(
-            "too many callers at once: no connection became free", crowded=True
-        )
+        return StoreUnavailable("too many callers at once: no connection became free", crowded=True)
     if isinstance(error, ResponseError) and any(
         word in said for word in ("FLEETLIMIT", "WRONGTYPE", "attempt to")
     ):
