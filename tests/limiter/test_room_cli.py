@@ -178,7 +178,7 @@ def test_parked_points_to_the_keys(operator: Operator) -> None:
         "No task is parked without a key; this limit has parked tasks under 1 key (--key)" in said
     )
     assert operator("parked", "slow", "--key", "acme").stdout.split() == ["a"]
-    assert "1 key of this limit" in operator.said("cancel", "slow", "--all")
+    assert "under 1 key (--key)" in operator.said("cancel", "slow", "--all")
 
 
 # --- quarantine -----------------------------------------------------------------------------------

@@ -81,10 +81,7 @@ def _id_in_redis(connection: Any) -> str:
         if not found or not is_broker(found):
             raise ValueError(f"foreign data at {prefix + ID_KEY}")
         return found
-    except (
-        redis.ResponseError,
-        ValueError,
-    ) as error:  # for instance, the broker's user may not write there
+    except (redis.ResponseError, ValueError) as error:  # a broker's user may not write there
         logger.warning(
             "fleetlimit: the broker keeps no id (%s), so its URL is used as its name", error
         )

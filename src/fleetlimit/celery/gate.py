@@ -259,9 +259,7 @@ class _Delivery:
         hop = hop_us(outcome.wait_us, self.settings.horizon_us)
         wait_us = min(outcome.wait_us - self.settings.lead_us, hop)
         if self.settings.waiting_room and outcome.wait_us <= self.settings.max_sleep_us:
-            wait_us = (
-                0  # the task may sleep in place then, so no ETA and no worker's clock is needed
-            )
+            wait_us = 0  # the task may sleep in place, so no ETA and no worker's clock is needed
         if outcome.verdict is Verdict.EXPIRES:
             # The task expires before its turn. Celery itself revokes it when it has expired.
             left_us = (expires_in_us(self.task.request.expires) or 0) + 50_000

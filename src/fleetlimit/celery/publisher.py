@@ -167,9 +167,7 @@ class Publisher:
             if exchange and not queues and not self._confirms:
                 raise Forbidden(f"no queue is known at exchange {exchange!r}")
             what = as_published(message, dict(one.headers))
-        except (
-            Exception
-        ) as error:  # the message is forged or broken; this says nothing about the broker
+        except Exception as error:  # the message is forged or broken; the broker may be fine
             one.error = f"{type(error).__name__}: {error}"
             return channel
         try:
@@ -212,9 +210,8 @@ class Publisher:
         cannot be encoded, or if Redis has something else than a queue under the queue's name."""
         if isinstance(error, ResponseError):
             return not str(error).startswith(("WRONGTYPE", "NOPERM"))
-        if isinstance(
-            error, (LookupError, InconsistencyError)
-        ):  # kombu calls them connection errors, for Redis
+        # For Redis, kombu counts these among its connection errors.
+        if isinstance(error, (LookupError, InconsistencyError)):
             return False
         return isinstance(error, self._connection.connection_errors)
 

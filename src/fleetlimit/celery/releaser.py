@@ -264,9 +264,7 @@ class Releaser:
                 fates[n].became[ticket] = None
             elif not self._away:
                 fates[n].became[ticket] = parcel.error, True
-            elif (
-                not parcel.sent
-            ):  # a message that was sent may have arrived, so its claim is left to expire
+            elif not parcel.sent:  # if it was sent it may have arrived, and its claim just expires
                 fates[n].became[ticket] = parcel.error, False
         return sum(parcel.error is None for parcel in parcels.values())
 
@@ -306,9 +304,7 @@ class Releaser:
     def _check(self) -> None:
         self._check_at = time.monotonic() + _CHECK_S
         broker = identify(self._app)
-        if (
-            broker and broker != self._room.broker
-        ):  # the broker's database was emptied, or the broker has moved
+        if broker and broker != self._room.broker:  # its database was emptied, or it has moved
             logger.warning(
                 "waiting room: the broker's name is %s now, and was %s", broker, self._room.broker
             )

@@ -169,9 +169,8 @@ class _Threads:
 
 
 def _presence(store: RedisStore, worker: Any) -> Presence:
-    from celery.concurrency.prefork import (
-        TaskPool,
-    )  # here, because programs that only send tasks do not need it
+    # Imported here, because programs that only send tasks do not need it.
+    from celery.concurrency.prefork import TaskPool
 
     def processes() -> int:
         if not issubclass(worker.pool_cls, TaskPool):

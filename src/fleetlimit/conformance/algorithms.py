@@ -241,9 +241,7 @@ class AlgorithmSuite:
                 for limit in (day, hour, shifted):
                     clock.forward(seconds)
                     admitted += store.acquire([Spend(limit)]).admitted
-        assert (
-            admitted <= 100 + 100
-        )  # the weight of the sliding counter's former window decreases meanwhile
+        assert admitted <= 100 + 100  # meanwhile a sliding counter's former window loses weight
 
     @pytest.mark.parametrize("algorithm", ["fixed_window", "sliding_log", "sliding_counter"])
     def test_a_lowered_limit_waits_for_its_own_window(
@@ -355,9 +353,8 @@ class AlgorithmSuite:
         clock.now = ALIGNED
         for _ in range(3):
             store.acquire([Spend(limit)])
-        tasks = [
-            (clock.now + 1, "large", 10, 0)
-        ]  # when the task asks, its id and cost, and since when it waits
+        # Of each task: when it asks, its id, its cost, and since when it waits.
+        tasks = [(clock.now + 1, "large", 10, 0)]
         tasks += [(clock.now + n * 12_000_000, f"small{n}", 1, 0) for n in range(1, 30)]
         while tasks:  # the small tasks use half of the limit for six periods
             tasks.sort()

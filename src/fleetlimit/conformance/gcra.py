@@ -65,9 +65,7 @@ class GcraSuite:
         assert store.acquire([Spend(fast)]).admitted
         clock.forward(0.0202)
         starts = []
-        for _ in range(
-            4000
-        ):  # after the limit was lowered, no window of 20 s contains more than 10 starts
+        for _ in range(4000):  # after the change no window of 20 s contains more than 10 starts
             if store.acquire([Spend(slow)]).admitted:
                 starts.append(clock.now)
             clock.forward(0.025)

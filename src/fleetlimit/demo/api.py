@@ -64,9 +64,8 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(200 if accepted else 429, {"accepted": accepted})
         if self.verbose:
             said = "200" if accepted else "429 too many requests"
-            print(
-                f"call {number}: {said}\n", end="", flush=True
-            )  # in one write, because many threads print
+            # In one write, because many threads print.
+            print(f"call {number}: {said}\n", end="", flush=True)
 
     def do_POST(self) -> None:
         self.window.forget()

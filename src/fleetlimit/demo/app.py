@@ -50,9 +50,7 @@ def _connection() -> http.client.HTTPConnection:
 def _warm(**_: Any) -> None:
     """Connect and make a first request, so that the first call is not delayed: the API counts calls when they
     arrive."""
-    with contextlib.suppress(
-        OSError, http.client.HTTPException
-    ):  # then the first call fails as well, and says so
+    with contextlib.suppress(OSError, http.client.HTTPException):  # the first call will say so
         for _again in range(2):
             _connection().request("GET", "/calls/0")
             _connection().getresponse().read()

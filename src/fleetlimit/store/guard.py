@@ -108,13 +108,9 @@ class Guard:
         self._shares = Shares()
         self._back_us = 0  # when the store is asked again, once that is known
         self._life = object()  # a probe's thread ends when this object was replaced since its start
-        self._doubt_since: float | None = (
-            None  # the first failed decision since the last answered one
-        )
+        self._doubt_since: float | None = None  # the first failure since the last answer
         self._refusal: str | None = None
-        self._beside: dict[
-            str, str
-        ] = {}  # the refusals that other threads than those of decisions met
+        self._beside: dict[str, str] = {}  # refusals to threads that make no decisions
         self._said_at: dict[str, float] = {}  # refusals, and when they were logged
         self._level = logging.WARNING  # the level at which the present outage was logged
 
@@ -171,9 +167,8 @@ class Guard:
                 return self.inner.acquire(spends, ticket)
             except StoreUnavailable:
                 continue
-        return (
-            _wait()
-        )  # not "share": when the task comes back, Redis knows whether its message is parked
+        # Not "share": when the task comes back, Redis knows whether its message is parked.
+        return _wait()
 
     def peek(self, spends: Sequence[Spend]) -> Outcome:
         if self._away_since is not None:

@@ -89,9 +89,8 @@ class _Bounded(_Tcp):  # type: ignore[misc]
             try:
                 self._prepare(connection)
                 if until is not None:
-                    left = (until - time.monotonic()) / (
-                        len(found) - n
-                    )  # an address may never answer
+                    # Each address gets a part of the time, because one may never answer.
+                    left = (until - time.monotonic()) / (len(found) - n)
                     connection.settimeout(max(left, 0.001))
                 connection.connect(address)
                 connection.settimeout(self.socket_timeout)
