@@ -122,19 +122,18 @@ class RateLimiter:
         """What `acquire` would answer now. It spends and writes nothing, and raises the same errors as `acquire`."""
         return _decision(self.store.peek(_spends(limit, key, cost)))
 
-    def reset(self, limit: RateLimit, key: Key = None, *, force: bool = False) -> None:
+    def reset(self, name: RateLimit | str, key: Key = None, *, force: bool = False) -> None:
         """Make the whole limit available again, and drop foreign data at its keys. Tasks in line keep their places.
 
         :raises UnknownLimitError: for a limit that is not in use (see `configure`), without `force`.
         """
-        if not isinstance(limit, RateLimit):
-            raise ConfigurationError(f"limit={limit!r:.80}: must be a RateLimit")
-        self._known(limit.name, force)
-        self.store.reset(limit, _encoded(key))
+        name = _name_of(name)
+        self._known(name, force)
+        self.store.reset(name, _encoded(key))
 
     def configure(
         self,
-        name: str,
+        name: RateLimit | str,
         limit: int | None = None,
         per: float | timedelta | None = None,
         *,
@@ -148,6 +147,7 @@ class RateLimiter:
         """Change a limit's numbers for the whole fleet, at once and until the next change, without a deploy. Tasks that
         already wait go at the new pace. With only a name, the numbers in the code apply again.
 
+        :param name: a limit, or its name.
         :param per: the period; it is needed with `limit`.
         :param algorithm: None keeps the algorithm in the code. Another algorithm starts the count anew.
         :param burst, margin, offset, tz: as in `RateLimit`. The values in the code are not taken over. With `tz` the
@@ -165,10 +165,11 @@ class RateLimiter:
         if limit is None and given:
             listed = ", ".join(f"{part}={value!r}" for part, value in given.items())
             raise ConfigurationError(f"{listed} without limit: also give the units per period")
+        name = _name_of(name)
         own = self._known(name, force)
         self._change(name, rules=rules_of(name, own, given) if given else ())
 
-    def pause(self, name: str, seconds: float, *, force: bool = False) -> float:
+    def pause(self, name: RateLimit | str, seconds: float, *, force: bool = False) -> float:
         """Close a limit for all its keys: no task starts and no parked task is let go for so many seconds. A pause that
         already lasts longer is not shortened.
 
@@ -180,14 +181,16 @@ class RateLimiter:
         number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
         if not number or not 0 < seconds <= 10**9:
             raise ConfigurationError(f"seconds={seconds!r}: must be a number above 0")
+        name = _name_of(name)
         self._known(name, force)
         return self._change(name, pause_us=max(1, round(seconds * 1e6)), forced=force)
 
-    def resume(self, name: str, *, force: bool = False) -> None:
+    def resume(self, name: RateLimit | str, *, force: bool = False) -> None:
         """End a pause.
 
         :raises UnknownLimitError: for a limit that is not in use (see `configure`), without `force`.
         """
+        name = _name_of(name)
         self._known(name, force)
         self._change(name, pause_us=0)
 
@@ -206,7 +209,6 @@ class RateLimiter:
 
         :raises UnknownLimitError: for a limit that is not in use, without `force`.
         """
-        _check_name(name)
         inner = redis_store(self.store)
         algorithm = algorithm_in_use(inner, name) if inner else None
         if inner and not algorithm and not force:
@@ -222,50 +224,49 @@ class RateLimiter:
                 logger.debug("rate limits: could not be announced: %s", error)
                 self._noted.failed(algorithms)
 
-    def status(self, name: str, key: Key = None) -> Status:
+    def status(self, name: RateLimit | str, key: Key = None) -> Status:
         """How many tasks wait under a key, how many of them are parked, since when, and when the next is due."""
-        return self._room(name).status(name, _encoded(key))
+        return self._room().status(_name_of(name), _encoded(key))
 
-    def cancel_all(self, name: str, key: Key = None) -> int:
+    def cancel_all(self, name: RateLimit | str, key: Key = None) -> int:
         """Take all tasks of a key out of the waiting room for good.
 
         :return: how many will not run. (Tasks that are being let go at this moment may run.)
         """
-        return self._room(name).cancel_all(name, _encoded(key))[0]
+        return self._room().cancel_all(_name_of(name), _encoded(key))[0]
 
-    def quarantined(self, name: str, key: Key = None) -> list[Quarantined]:
+    def quarantined(self, name: RateLimit | str, key: Key = None) -> list[Quarantined]:
         """The messages in quarantine, each with the reason."""
-        return self._room(name).quarantined(name, _encoded(key))
+        return self._room().quarantined(_name_of(name), _encoded(key))
 
-    def retry(self, name: str, id: str, key: Key = None) -> bool:
+    def retry(self, name: RateLimit | str, id: str, key: Key = None) -> bool:
         """Try a message in quarantine again.
 
         :return: whether the message was there.
         """
-        return self._room(name).recover(name, id, _encoded(key))
+        return self._room().recover(_name_of(name), id, _encoded(key))
 
-    def drop(self, name: str, id: str, key: Key = None) -> bool:
+    def drop(self, name: RateLimit | str, id: str, key: Key = None) -> bool:
         """Forget a message in quarantine for good.
 
         :return: whether the message was there.
         """
-        return self._room(name).recover(name, id, _encoded(key), drop=True)
+        return self._room().recover(_name_of(name), id, _encoded(key), drop=True)
 
-    def parked(self, name: str, key: Key = None, most: int = 100) -> list[str]:
+    def parked(self, name: RateLimit | str, key: Key = None, most: int = 100) -> list[str]:
         """The ids of the tasks in the waiting room, in the order of the line."""
-        return self._room(name).parked(name, _encoded(key), most)
+        return self._room().parked(_name_of(name), _encoded(key), most)
 
-    def cancel(self, name: str, id: str, key: Key = None) -> bool:
+    def cancel(self, name: RateLimit | str, id: str, key: Key = None) -> bool:
         """Take a task out of the waiting room for good.
 
         :return: True if the task will not run; False if it is not there (any more), or is being let go at this moment.
         """
         if not isinstance(id, str):
             raise ConfigurationError(f"id={id!r:.80}: must be a task's id")
-        return self._room(name).cancel(name, id, _encoded(key))
+        return self._room().cancel(_name_of(name), id, _encoded(key))
 
-    def _room(self, name: str) -> Room:
-        _check_name(name)
+    def _room(self) -> Room:
         inner = redis_store(self.store)
         if not inner:
             raise ConfigurationError("this limiter has no waiting room: its store is not Redis")
@@ -310,9 +311,12 @@ def redis_store(store: Store) -> RedisStore | None:
     return inner if isinstance(inner, RedisStore) else None
 
 
-def _check_name(name: str) -> None:
-    """:raises ConfigurationError: for a name that no limit can have."""
-    RateLimit(name, 1, 1)
+def _name_of(limit: RateLimit | str) -> str:
+    """The name of a limit, or that name itself.
+
+    :raises ConfigurationError: for a name that no limit can have.
+    """
+    return limit.name if isinstance(limit, RateLimit) else RateLimit(limit, 1, 1).name
 
 
 def _encoded(key: Key) -> str:
