@@ -288,7 +288,7 @@ class Releaser:
                 "`fleetlimit parked %s --bad` shows them", number, line, name_and_key(line)[0],
             )  # fmt: skip
 
-    # --- beside it --------------------------------------------------------------------------------
+    # --- other duties -----------------------------------------------------------------------------
 
     def _mirror_revoked(self, *, again: bool = False) -> None:
         """Copy the revoked ids to Redis. Workers keep them in memory only, and a parked task must stay revoked when all

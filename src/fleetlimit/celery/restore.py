@@ -36,8 +36,8 @@ def restore(request: Any) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a header was added while the task waited. (The headers of `DEATHS` are among them, because no message is
-    published again with these headers of the broker.)"""
+    """Whether a header was added while the task waited. (A task is never put back with the headers of `DEATHS`, so the
+    broker added them meanwhile.)"""
     return name == HEADER or name.startswith(DEATHS)
 
 

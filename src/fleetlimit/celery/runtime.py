@@ -47,10 +47,11 @@ class Runtime:
         self.event_senders: list[object] = []
         #: This host's clock minus that of the limits' Redis, in microseconds; None if it was not measured.
         self.ahead_us: int | None = None
-        #: How uneven this host is.
+        #: How unevenly this host runs its processes.
         self.host = Host()
-        #: The process that runs bodies for a worker of this app, and nothing of the user's beside them; 0: there is none.
-        #: (A worker in a thread of another program, as in tests, has none: the program's own calls are plain.)
+        #: The id of this process if it runs bodies for a worker of this app, and no other code of the user's; else 0.
+        #: (If a worker runs in a thread of another program, as in tests, it is 0: the program's own calls are plain
+        #: calls.)
         self.worker_pid = 0
         self._processes: mmap.mmap | None = None
         self._said: set[Hashable] = set()

@@ -84,7 +84,7 @@ LARGEST_PARKED = 256 * 1024
 
 
 def read_settings(app: Any) -> Settings:
-    """What an app's configuration says.
+    """Read and check the settings of an app.
 
     :raises ConfigurationError: naming the setting and the value.
     """

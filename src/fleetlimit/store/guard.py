@@ -69,7 +69,7 @@ class Health:
 
     #: Whether decisions are made without it.
     away: bool
-    #: Since when, in seconds of `time.time()`; None if it is not away.
+    #: Since when, in seconds of `time.time()`; None if the store is not away.
     since: float | None
     #: How often the store went away.
     outages: int
@@ -236,7 +236,7 @@ class Guard:
             self._refusal = str(error) if isinstance(error, StoreRefused) else None
             self._level = self._loudness()
         words = spends[0].limit.name, error, self._said(spends)
-        logger.log(self._level, "rate limit %s: %s; %s until it is back", *words)
+        logger.log(self._level, "rate limit %s: %s; %s until Redis answers again", *words)
         threading.Thread(
             target=self._probe, args=args, name="fleetlimit-probe", daemon=True
         ).start()
@@ -247,7 +247,7 @@ class Guard:
         number = self._processes()
         if policy == "share":
             return f"this process takes 1 of {number} shares" if number else "limited tasks wait"
-        return {"wait": "limited tasks wait", "open": "LIMITS ARE OPEN", "raise": "asking fails"}[
+        return {"wait": "limited tasks wait", "open": "LIMITS ARE OPEN", "raise": "callers get an error"}[
             policy
         ]
 
