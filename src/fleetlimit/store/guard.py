@@ -247,9 +247,11 @@ class Guard:
         number = self._processes()
         if policy == "share":
             return f"this process takes 1 of {number} shares" if number else "limited tasks wait"
-        return {"wait": "limited tasks wait", "open": "LIMITS ARE OPEN", "raise": "callers get an error"}[
-            policy
-        ]
+        return {
+            "wait": "limited tasks wait",
+            "open": "LIMITS ARE OPEN",
+            "raise": "callers get an error",
+        }[policy]
 
     def _loudness(self) -> int:
         """The level at which the present state is logged: the same refusal once as an error, an outage as a warning."""
