@@ -17,8 +17,8 @@ import click
 from fleetlimit import cli_move, cli_room
 from fleetlimit.cli_common import MARGIN, Failed
 from fleetlimit.cli_common import limiter_at as _limiter
+from fleetlimit.cli_common import place_options as _place
 from fleetlimit.cli_common import plain_errors as _plain_errors
-from fleetlimit.cli_common import url_option as _url
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import ALGORITHMS, RateLimit
 
@@ -75,7 +75,7 @@ _force = click.option("--force", is_flag=True, help="Also for a limit that nobod
 @click.option("--offset", type=float, help="When windows begin after the epoch, in seconds.")
 @click.option("--tz", help="The zone to whose midnight a fixed window is aligned.")
 @_force
-@_url
+@_place
 def configure(
     name: str, limit: int | None, per: float | None, burst: int | None, margin: float | str | None,
     algorithm: str | None, offset: float | None, tz: str | None, force: bool, url: str | None,
@@ -106,7 +106,7 @@ def configure(
 @click.option(
     "--force", is_flag=True, help="Also shorten a pause, and pause a limit that nobody has announced."
 )  # fmt: skip
-@_url
+@_place
 def pause(name: str, seconds: float, force: bool, url: str | None) -> None:
     """Close a limit for the whole fleet: nothing starts for so many SECONDS. A pause that lasts longer
     already goes on."""
@@ -123,7 +123,7 @@ def pause(name: str, seconds: float, force: bool, url: str | None) -> None:
 @main.command()
 @click.argument("name")
 @_force
-@_url
+@_place
 def resume(name: str, force: bool, url: str | None) -> None:
     """End a pause."""
     with _plain_errors():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import click
+from click.core import ParameterSource
 
 from fleetlimit.errors import ConfigurationError, FleetlimitError
 from fleetlimit.keys import encode
@@ -22,6 +23,7 @@ __all__ = [
     "Failed",
     "as_option",
     "as_typed",
+    "celerys_app",
     "counted",
     "encoded",
     "key_option",
@@ -29,11 +31,17 @@ __all__ = [
     "load_app",
     "note",
     "orphan_line",
+    "place_options",
     "plain_errors",
     "room_at",
     "room_of",
     "url_option",
 ]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: Where a command's own `-A` is kept until Redis is needed.
+_APP = "fleetlimit.app"
 
 
 class Failed(click.ClickException):
@@ -43,8 +51,32 @@ class Failed(click.ClickException):
 
 
 url_option = click.option(
-    "--url", envvar="FLEETLIMIT_URL", help="The limits' Redis [FLEETLIMIT_URL]."
+    "--url", envvar="FLEETLIMIT_URL", show_envvar=True, help="The limits' Redis."
 )
+
+
+def _keep_app(ctx: click.Context, parameter: click.Parameter, app: str | None) -> None:
+    ctx.meta[_APP] = app
+
+
+def place_options(command: F) -> F:
+    """The two ways to say where the limits are: the app's settings, or a URL."""
+    app = click.option(
+        "-A",
+        "--app",
+        expose_value=False,
+        callback=_keep_app,
+        help="Take the limits' Redis from the settings of this Celery app.",
+    )
+    return app(url_option(command))
+
+
+def celerys_app() -> str | None:
+    """The app of `celery -A app fleetlimit ...`, None if there is none."""
+    app = click.get_current_context().find_root().obj
+    return app if isinstance(app, str) else None
+
+
 key_option = click.option(
     "--key",
     multiple=True,
@@ -68,9 +100,18 @@ MARGIN = _Margin()
 
 
 def limiter_at(url: str | None) -> RateLimiter:
-    """:raises click.UsageError: without an address."""
+    """The limiter at a URL, or that of the app which the command line names.
+
+    :raises click.UsageError: without an address.
+    """
+    ctx = click.get_current_context()
+    typed = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
+    if app := ctx.meta.get(_APP) or (None if typed else celerys_app()):
+        return RateLimiter.from_app(load_app(app))
     if not url:
-        raise click.UsageError("where is Redis? Give --url redis://..., or set FLEETLIMIT_URL")
+        raise click.UsageError(
+            "where is Redis? Give -A app, or --url redis://..., or set FLEETLIMIT_URL"
+        )
     return RateLimiter(url)
 
 

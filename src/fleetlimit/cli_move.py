@@ -10,6 +10,7 @@ import click
 
 from fleetlimit.cli_common import (
     Failed,
+    celerys_app,
     counted,
     limiter_at,
     load_app,
@@ -45,6 +46,7 @@ def adopt(former: str | None, broker: str | None, app: str | None, url: str | No
 
     Without FORMER it lists the brokers that have parked tasks and no workers.
     """
+    app = app or (None if broker else celerys_app())
     with plain_errors():
         if not former:
             _list_orphans(room_of(RateLimiter.from_app(load_app(app)) if app else limiter_at(url)))
@@ -104,7 +106,9 @@ def _listed(names: Iterable[str]) -> str:
 
 
 @click.command()
-@click.option("-A", "--app", required=True, help="The Celery app, as for `celery -A`.")
+@click.option(
+    "-A", "--app", required=True, default=celerys_app, help="The Celery app, as for `celery -A`."
+)
 @click.option("--now", is_flag=True, help="Let all go at once, whatever their turn.")
 @click.option("--timeout", type=click.FloatRange(0), help="Give up after so many seconds.")
 @click.pass_context

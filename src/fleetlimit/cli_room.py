@@ -18,9 +18,9 @@ from fleetlimit.cli_common import (
     key_option,
     note,
     orphan_line,
+    place_options,
     plain_errors,
     room_at,
-    url_option,
 )
 from fleetlimit.store.parked import Quarantined, Status
 from fleetlimit.store.room import Room
@@ -45,7 +45,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
     type=click.IntRange(1),
     help="Which page of a limit's keys.",
 )
-@url_option
+@place_options
 @_json
 def status(name: str, key: tuple[str, ...], page: int, url: str | None, as_json: bool) -> None:
     """Show how many tasks wait under a limit, how many of them are parked, since when, and until when.
@@ -113,7 +113,7 @@ def _key_lines(keys: dict[str, Status], number: int, page: int) -> Iterator[str]
 @click.option(
     "--most", default=100, show_default=True, type=click.IntRange(1), help="Show so many at most."
 )
-@url_option
+@place_options
 @_json
 def parked(
     name: str, key: tuple[str, ...], bad: bool, most: int, url: str | None, as_json: bool
@@ -179,7 +179,7 @@ def _show_quarantine(found: list[tuple[str, Quarantined]], number: int, as_json:
 @click.argument("name", metavar="LIMIT")
 @click.argument("id", required=False)
 @click.option("--all", "all_", is_flag=True, help="All messages in quarantine under this limit.")
-@url_option
+@place_options
 def retry(name: str, id: str | None, all_: bool, url: str | None) -> None:
     """Try a message in quarantine again: the task takes its former place in the line."""
     for one in _recovered(name, id, all_, url, drop=False):
@@ -190,7 +190,7 @@ def retry(name: str, id: str | None, all_: bool, url: str | None) -> None:
 @click.argument("name", metavar="LIMIT")
 @click.argument("id", required=False)
 @click.option("--all", "all_", is_flag=True, help="All messages in quarantine under this limit.")
-@url_option
+@place_options
 def drop(name: str, id: str | None, all_: bool, url: str | None) -> None:
     """Forget a message in quarantine, for good: the task will not run."""
     for one in _recovered(name, id, all_, url, drop=True):
@@ -225,7 +225,7 @@ def _one_or_all(id: str | None, all_: bool) -> None:
 @click.argument("id", required=False)
 @key_option
 @click.option("--all", "all_", is_flag=True, help="All parked tasks of the line.")
-@url_option
+@place_options
 def cancel(name: str, id: str | None, key: tuple[str, ...], all_: bool, url: str | None) -> None:
     """Take a parked task out of its line, or all of them: they will not run, ever.
 
