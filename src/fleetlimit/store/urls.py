@@ -111,6 +111,8 @@ def _server(parts: SplitResult) -> Endpoint:
     for known in ("host", "port", "connection_class"):
         given.pop(known, None)
     path = given.pop("path", "")
+    if hosts:
+        database(unquote(parts.path))  # redis-py takes database 0 for what it cannot read
     if "virtual_host" in given:  # Celery's word
         given["db"] = database(given.pop("virtual_host"))
     return Endpoint(
