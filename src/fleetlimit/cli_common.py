@@ -113,7 +113,7 @@ def limiter_at(url: str | None) -> RateLimiter:
         raise click.UsageError(
             "where is Redis? Give -A app, or --url redis://..., or set FLEETLIMIT_URL"
         )
-    return RateLimiter(url)
+    return RateLimiter(url if typed else None)  # None: an error names the variable
 
 
 @contextmanager

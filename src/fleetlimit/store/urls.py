@@ -18,7 +18,7 @@ from redis import CredentialProvider
 
 from fleetlimit.errors import ConfigurationError
 
-__all__ = ["Endpoint", "credential_provider", "database", "endpoint_of", "scheme_of"]
+__all__ = ["Endpoint", "checked_url", "credential_provider", "database", "endpoint_of", "scheme_of"]
 
 # redis-py has hints for a part of itself only.
 _parse_url: Any = redis.connection.parse_url
@@ -81,6 +81,18 @@ def endpoint_of(url: str) -> Endpoint:
         said = f"cannot be read; {_ENCODE}"
     # Not within the handler: the error behind it may repeat a piece of the URL.
     raise ConfigurationError(f"Redis URL with scheme {scheme!r}: {said}")
+
+
+def checked_url(place: str, url: str) -> str:
+    """A URL that stands in a setting.
+
+    :raises ConfigurationError: as `endpoint_of`, with the name of the setting in front.
+    """
+    try:
+        endpoint_of(url)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{place}: {error}") from None
+    return url
 
 
 def _endpoint(scheme: str, rest: str) -> Endpoint:
