@@ -12,16 +12,18 @@ from celery.app.task import Task
 from fleetlimit.celery.declared import limits_of
 from fleetlimit.celery.origin import described
 from fleetlimit.celery.task import require_limits
-from fleetlimit.errors import ConfigurationError
+from fleetlimit.errors import ConfigurationError, CostError
 
 __all__ = ["check_tasks", "task_advice"]
 
 
 def check_tasks(app: Any, pool: type) -> None:
-    """:raises ConfigurationError: for a task that names the base class and no limit, for a limited one whose class
-    takes messages in its own way, and for a limited coroutine function whose coroutine nobody would run."""
+    """:raises ConfigurationError: for a task that names the base class and no limit, for a task with a limit twice
+    whose runs would all fail, for a limited one whose class takes messages in its own way, and for a limited coroutine
+    function whose coroutine nobody would run."""
     for task in list(app._tasks.values()):
         require_limits(task)
+        _check_sums(task)
         if limits_of(task) and task.Strategy != Task.Strategy:
             raise ConfigurationError(
                 f"{described(task)}: its class has a Strategy of its own, as one that collects messages to a batch, "
@@ -33,6 +35,23 @@ def check_tasks(app: Any, pool: type) -> None:
                 f"{described(task)}: an `async def`, which Celery calls without ever running its coroutine; "
                 "write a plain `def`, or use a task class or a pool that runs coroutines"
             )
+
+
+def _check_sums(task: Any) -> None:
+    """:raises ConfigurationError: for a limit that is asked for the same key more than once, and for more in all than
+    can start at one instant."""
+    totals: dict[tuple[str, Any], int] = {}
+    for one in limits_of(task):
+        if isinstance(one.cost, int):
+            where = one.limit.name, getattr(one.key, "text", one.key)
+            total = totals[where] = totals.get(where, 0) + one.cost
+            try:
+                one.limit.check_cost(total)
+            except CostError as error:
+                raise ConfigurationError(
+                    f"{described(task)}: limit {one.limit.name!r} is on it more than once, and its costs add up: "
+                    f"{error}"
+                ) from None
 
 
 def task_advice(app: Any, tasks: Sequence[Any]) -> Iterator[str]:
