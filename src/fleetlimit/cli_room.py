@@ -86,6 +86,8 @@ def _status_lines(found: Status, name: str, bad_keys: int, without_key: bool) ->
     if found.next_due is not None:
         yield f"next due   in {found.next_due:.1f} s"
     yield f"paused     {found.paused:.1f} s more" if found.paused else "paused     no"
+    pace = found.configured
+    yield f"numbers    {f'set with `configure`: a unit every {pace:.3g} s' if pace else 'as in the code'}"
     yield f"margin     {100 * found.margin:.1f} % where it is automatic"
     also = f", and under {counted(bad_keys, 'key')}" if bad_keys else ""
     hint = f": see `fleetlimit parked {name} --bad`" if found.quarantined or bad_keys else ""
