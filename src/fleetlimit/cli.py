@@ -61,7 +61,7 @@ def _units(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
 _force = click.option("--force", is_flag=True, help="Also for a limit that nobody has announced.")
 
 
-@main.command()
+@main.command(short_help="Change a limit's numbers for the whole fleet, at once.")
 @click.argument("name")
 @click.argument("limit", callback=_units, required=False)
 @click.option("--per", type=float, help="The period, in seconds; needed with LIMIT.")
@@ -100,7 +100,7 @@ def configure(
     )
 
 
-@main.command()
+@main.command(short_help="Close a limit for the whole fleet, for some seconds.")
 @click.argument("name")
 @click.argument("seconds", type=float)
 @click.option(
@@ -131,7 +131,7 @@ def resume(name: str, force: bool, url: str | None) -> None:
     click.echo(f"{name}: goes on")
 
 
-@main.command()
+@main.command(short_help="See a fleet keep a limit, in about a minute.")
 @click.option("--limit", default=30, show_default=True, help="Calls the API allows per period.")
 @click.option("--per", default=3.0, show_default=True, help="The period, in seconds.")
 @click.option("--tasks", default=150, show_default=True, help="Length of the backlog.")
@@ -252,7 +252,7 @@ def _terminated(number: int, frame: Any) -> None:
     raise SystemExit(128 + number)  # unwinds, so that the processes end as with Ctrl-C
 
 
-@main.command()
+@main.command(short_help="Try limits on a page in your browser.")
 @click.option(
     "--port",
     default=8765,

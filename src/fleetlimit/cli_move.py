@@ -35,7 +35,7 @@ _PROGRESS_S = 2.0
 _EMPTY_S = 3.0
 
 
-@click.command()
+@click.command(short_help="Hand tasks of a broker without workers to another broker.")
 @click.argument("former", required=False)
 @click.argument("broker", required=False)
 @click.option("-A", "--app", help="The Celery app, as for `celery -A`.")
@@ -58,8 +58,11 @@ def adopt(former: str | None, broker: str | None, app: str | None, url: str | No
 
 
 def _list_orphans(room: Room) -> None:
-    for orphan in room.orphans():
+    orphans = room.orphans()
+    for orphan in orphans:
         click.echo(orphan_line(orphan))
+    if not orphans:
+        note("Nothing is parked for a broker without workers.")
     served = sorted(broker for broker, there in room.brokers().items() if there and broker)
     note(f"Brokers with workers: {', '.join(served) or 'none'}.")
 
@@ -105,7 +108,7 @@ def _listed(names: Iterable[str]) -> str:
 # --- drain ----------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(short_help="Empty an app's waiting rooms, before fleetlimit is removed.")
 @click.option(
     "-A", "--app", required=True, default=celerys_app, help="The Celery app, as for `celery -A`."
 )
@@ -135,9 +138,7 @@ def drain(ctx: click.Context, app: str, now: bool, timeout: float | None) -> Non
         click.echo(f"{counted(left, 'task')} parked after {timeout:g} s{more}")
         ctx.exit(1)
     if bad:
-        note(
-            f"{counted(bad, 'message')} in quarantine: `fleetlimit parked LIMIT --bad` shows them."
-        )
+        note(f"{counted(bad, 'message')} in quarantine: `fleetlimit parked NAME --bad` shows them.")
     if work.missed:
         raise Failed("a former place of the limits gave no answer: what is parked there stays")
     click.echo("nothing is parked")

@@ -35,8 +35,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 # --- status ---------------------------------------------------------------------------------------
 
 
-@click.command()
-@click.argument("name", metavar="LIMIT")
+@click.command(short_help="Show how many tasks wait under a limit.")
+@click.argument("name")
 @key_option
 @click.option(
     "--page",
@@ -108,8 +108,8 @@ def _key_lines(keys: dict[str, Status], number: int, page: int) -> Iterator[str]
 # --- what lies there ------------------------------------------------------------------------------
 
 
-@click.command()
-@click.argument("name", metavar="LIMIT")
+@click.command(short_help="List the tasks that are parked under a limit.")
+@click.argument("name")
 @key_option
 @click.option("--bad", is_flag=True, help="Show the messages that could not be let go, and why.")
 @click.option(
@@ -177,8 +177,8 @@ def _show_quarantine(found: list[tuple[str, Quarantined]], number: int, as_json:
         note("Nothing lies in quarantine.")
 
 
-@click.command()
-@click.argument("name", metavar="LIMIT")
+@click.command(short_help="Try a message in quarantine again.")
+@click.argument("name")
 @click.argument("id", required=False)
 @click.option("--all", "all_", is_flag=True, help="All messages in quarantine under this limit.")
 @place_options
@@ -188,8 +188,8 @@ def retry(name: str, id: str | None, all_: bool, url: str | None) -> None:
         click.echo(f"{one}: is tried again")
 
 
-@click.command()
-@click.argument("name", metavar="LIMIT")
+@click.command(short_help="Forget a message in quarantine: its task will not run.")
+@click.argument("name")
 @click.argument("id", required=False)
 @click.option("--all", "all_", is_flag=True, help="All messages in quarantine under this limit.")
 @place_options
@@ -222,8 +222,8 @@ def _one_or_all(id: str | None, all_: bool) -> None:
         raise click.UsageError("say which: the ID of a task, or --all")
 
 
-@click.command()
-@click.argument("name", metavar="LIMIT")
+@click.command(short_help="Take parked tasks out of their line: they will not run.")
+@click.argument("name")
 @click.argument("id", required=False)
 @key_option
 @click.option("--all", "all_", is_flag=True, help="All parked tasks of the line.")

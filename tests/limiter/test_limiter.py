@@ -7,6 +7,7 @@ import redis
 from celery import Celery
 from click.testing import CliRunner
 
+import fleetlimit
 from fleetlimit import (
     ConfigurationError,
     CostError,
@@ -131,3 +132,8 @@ def test_a_wrong_url_is_refused_with_the_name_of_its_setting(
     app.conf.fleetlimit_url = "secret:6379"
     with pytest.raises(ConfigurationError, match=r"^app\.conf\.fleetlimit_url: Redis URL with"):
         RateLimiter.from_app(app)
+
+
+def test_all_public_names_are_listed() -> None:
+    """Also those that import Celery when they are first used: a prompt completes them."""
+    assert set(fleetlimit.__all__) <= set(dir(fleetlimit))
