@@ -11,7 +11,8 @@
 -- l.room     hash: ticket -> '1:<rule>:<message>' of those parked
 -- l.started  hash, of tasks let go twice: ticket -> LET_AGAIN, then '<copy that started>:<when>'
 -- All times are microseconds. Of a lane: tickets with a place below `gone` do not count as ahead of anybody
--- (0: all count; NOBODY: none, its broker has no workers); heard_at: when one of its tasks last came;
+-- (0: all count; NOBODY: none, its broker has no workers; REFUSED: none, see `refused_lane`); heard_at: when one of its
+-- tasks last came;
 -- way: how long the last one took from being let go to its worker; probe_at: when one may be let go
 -- although nobody comes.
 
@@ -23,6 +24,7 @@ local HEARD_US = 100000     -- so exactly it is kept when a lane was heard
 local LONGEST_WAY_US = 600000000
 local LOOK = 64            -- costs of so many of those ahead are added up exactly
 local NOBODY = 9000000000000000
+local REFUSED = NOBODY + 1
 local IDLE_US = 5000       -- a cell idle for so long goes to whoever asks
 local FREE_US = 20000      -- a cell that is still free so shortly before it is due goes to any task that can sleep until then
 local NEWCOMER_SHARE = 5   -- a newcomer sleeps this part of what a woken task may
@@ -32,6 +34,11 @@ local LET_AGAIN = '0'
 
 local function sortable(place) return string.format('%016.0f', place) end
 local function member(id, t) return t.lane .. ':' .. sortable(t.place) .. ':' .. id end
+-- The messages of a queue that the broker refused stand in a lane of their own until they are published or in
+-- quarantine: they cannot start, so nobody waits for them.
+local function is_refused(name) return string.sub(name, -1) == '~' end
+local function queue_lane(name) return is_refused(name) and string.sub(name, 1, -2) or name end
+local function refused_lane(name) return queue_lane(name) .. '~' end
 local function id_in(its_member) return string.match(its_member, '^[^:]*:%d*:(.*)$') end
 
 -- a line: its state (`load`), and the names of its other keys
@@ -75,7 +82,7 @@ end
 local function lane_at(l, name, now)
   local lanes = lanes_of(l)
   lanes[name] = lanes[name]
-    or { units = 0, parked = 0, gone = 0, heard_at = now, way = 0, probe_at = 0, broker = '', queue = '' }
+    or { units = 0, parked = 0, gone = is_refused(name) and REFUSED or 0, heard_at = now, way = 0, probe_at = 0, broker = '', queue = '' }
   return lanes[name]
 end
 
@@ -155,7 +162,7 @@ end
 -- brings them all back; one that joined later says nothing of them, but the parked ones are worth a try at once.
 -- Whether a releaser should look.
 local function hear(l, name, now, place, copy)
-  local lane = lane_at(l, name, now)
+  local lane = lane_at(l, queue_lane(name), now)
   local was_gone = lane.gone > 0 and (place < lane.gone or lane.parked > 0)
   -- to the tenth of a second: it need not be written each time
   if lane.gone == 0 and copy == '' and now >= lane.heard_at and now < lane.heard_at + HEARD_US then return false end

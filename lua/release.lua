@@ -113,6 +113,7 @@ local function claim(id, t, lane, message)
   write_ticket(l, id, t)
   for _, part in ipairs({ id, text(t.place), message }) do reply[#reply + 1] = part end
   bytes, out, lane.out, lane.out_units = bytes + #message, out + 1, lane.out + 1, lane.out_units + t.cost
+  if lane.gone == REFUSED then return end
   if lane.gone > t.place then
     lane.probing = false
     lane.probe_at = now + math.min(math.max((now - lane.heard_at) / 2, PROBE_US), PROBE_MOST_US)
@@ -227,7 +228,7 @@ local function look_at(id, t, lane)
     pass(id, t, lane)
   elseif t.not_before > now then
     visit = math.min(visit, t.not_before)
-  elseif lane.gone > t.place and not lane.probing and lead >= 0 then
+  elseif lane.gone > t.place and lane.gone < NOBODY and not lane.probing and lead >= 0 then
     visit = math.min(visit, lane.probe_at)
     return 'lane'
   else
@@ -240,7 +241,7 @@ local walk = walk_of(l, ARGV[8], ARGV[9], CHUNK)
 for _, lane in pairs(l.by_lane) do
   lane.out, lane.out_units, lane.probing = 0, 0, lane.gone > 0 and now >= lane.probe_at
   -- while nobody comes, those who were parked since then do not count either
-  if lane.ours and lane.gone > lane.heard_at then lane.gone, lane.changed = now, true end
+  if lane.ours and lane.gone > lane.heard_at and lane.gone < NOBODY then lane.gone, lane.changed = now, true end
 end
 for seen = 1, MOST_SEEN do
   local id, t, lane = walk()
