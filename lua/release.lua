@@ -15,6 +15,7 @@
 -- A task let go early sleeps in a pool's slot, one let go late loses its cell: so the lead is short
 -- (SHORT_US covers the pace of the releasers), and twice as long more as one has been on its way.
 local SHORT_US, HELD_US, CHUNK, MOST_SEEN = 50000, 3000000, 50, 1000
+local MOST_REFUSED = 200                     -- of these, those that are not tried again yet: the walk must come to others
 local FULL_US = 100000                       -- a lane with enough under way is looked at again
 local OTHERS_US = 1000000                    -- or a unit's time: so often it looks whether others are still ahead
 local PROBE_US, PROBE_MOST_US = 2000000, 60000000
@@ -227,7 +228,8 @@ local function look_at(id, t, lane)
     if t.parked then visit = math.min(visit, t.let_go_at + lease) end
     pass(id, t, lane)
   elseif t.not_before > now then
-    visit = math.min(visit, t.not_before)
+    visit, lane.pausing = math.min(visit, t.not_before), (lane.pausing or 0) + 1
+    if lane.gone == REFUSED and lane.pausing >= MOST_REFUSED then return 'lane' end
   elseif lane.gone > t.place and lane.gone < NOBODY and not lane.probing and lead >= 0 then
     visit = math.min(visit, lane.probe_at)
     return 'lane'
