@@ -42,7 +42,8 @@ OPTIONS: dict[str, Option] = {
         "A text in front of the name of every key in Redis. With two prefixes, two environments can share one "
         "database, and each of them has limits of its own.",
         values="a text",
-        unset="the environment variable `FLEETLIMIT_KEY_PREFIX`, or no prefix",
+        unset="the environment variable `FLEETLIMIT_KEY_PREFIX`, or the `global_keyprefix` of the Celery "
+        "setting in which Redis was found, or no prefix",
     ),
     "fleetlimit_enabled": Option(
         "`False` turns all limits of the app off. Its workers then need no Redis for them.",
@@ -75,7 +76,7 @@ OPTIONS: dict[str, Option] = {
         "The longest countdown, for tasks that do not wait in the waiting room. A longer wait is taken in several "
         "countdowns.",
         seconds=(1, 86_400),
-        unset="half of the broker's visibility timeout (or of a queue's `x-consumer-timeout`), at most 900",
+        unset="half of the broker's visibility timeout (or of a queue's `x-consumer-timeout`) if that is set, and at most 900",
     ),
     "fleetlimit_waiting_room": Option(
         "Whether tasks with a long wait are parked in Redis, in the [waiting room](../waiting-room.md).",
