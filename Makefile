@@ -43,7 +43,7 @@ format: $(VENV)/ready
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-# The site, in site/, after the pages that are made from the code. A warning, such as a link that leads nowhere, is an error.
+# The site, in site/, after the pages and figures that are made from the code. A warning, such as a link that leads nowhere, is an error.
 docs: $(VENV)/docs
 	$(RUN) -m tools.site
 

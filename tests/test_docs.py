@@ -25,6 +25,7 @@ from tools import reference
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 MADE = reference.pages()
+MADE_PAGES = [path for path in MADE if path.suffix == ".md"]
 PAGES = sorted(path for path in DOCS.rglob("*.md") if path not in MADE)
 BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 #: Their code runs in a test of its own.
@@ -118,7 +119,7 @@ def slugs_of(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "path", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES, *MADE], ids=str
+    "path", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES, *MADE_PAGES], ids=str
 )
 def test_links_lead_to_files_and_headings(path: Path) -> None:
     text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
@@ -134,3 +135,12 @@ def test_links_lead_to_files_and_headings(path: Path) -> None:
 def test_the_site_shows_every_page() -> None:
     listed = set(re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
     assert listed == {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+
+
+def test_compatibility_names_what_is_tested() -> None:
+    text = (DOCS / "compatibility.md").read_text()
+    for python, celery in re.findall(
+        r'\("(3\.\d+)", "(5\.\d+)"', (ROOT / "noxfile.py").read_text()
+    ):
+        assert re.search(rf"Python \(CPython\) \|[^|]*\b{python}\b", text), python
+        assert re.search(rf"Celery \|[^|]*\b{celery}\b", text), celery

@@ -1,6 +1,6 @@
-"""Write the pages of docs/reference that are made from the code: settings, commands and examples.
+"""Write what is made from the code: the pages settings, commands and examples in docs/reference, and the figures.
 
-The pages are committed, so that they can be read without the site. `tests/test_docs.py` fails while a page differs from
+They are committed, so that they can be read without the site. `tests/test_docs.py` fails while one of them differs from
 what the code says.
 """
 
@@ -16,6 +16,7 @@ import click
 from fleetlimit.celery.options import OPTIONS, Option
 from fleetlimit.cli import main as fleetlimit
 from fleetlimit.cli_celery import throttled
+from tools.figures import figures
 
 __all__ = ["pages"]
 
@@ -166,9 +167,10 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def pages() -> dict[Path, str]:
-    """Each page that is made from the code, and what it must contain."""
-    folder = ROOT / "docs" / "reference"
-    return {folder / name: f"{made().rstrip()}\n" for name, made in PAGES.items()}
+    """Each file that is made from the code, and what it must contain."""
+    docs = ROOT / "docs"
+    made = {docs / "reference" / name: f"{page().rstrip()}\n" for name, page in PAGES.items()}
+    return made | figures(docs / "images")
 
 
 def main() -> None:
