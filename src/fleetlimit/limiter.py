@@ -180,11 +180,8 @@ class RateLimiter:
 
         :param per: needed with `limit`.
         :param algorithm: None: the code's own; another one starts the count anew.
-        :param burst: as `RateLimit`; what the code says is not taken over.
-        :param margin: likewise.
-        :param offset: likewise.
-        :param tz: likewise. It holds for the next change of that zone's clocks, up to a year ahead: then say
-            it again.
+        :param burst, margin, offset, tz: as `RateLimit`; what the code says of them is not taken over. `tz`
+            holds for the next change of that zone's clocks, up to a year ahead: then say it again.
         :param force: also for a limit that no worker and no program has announced.
         :raises ConfigurationError: as `RateLimit`; also for numbers that the limit's own algorithm cannot
             take, and for any of them without `limit`. Nothing is changed then.

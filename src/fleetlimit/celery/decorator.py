@@ -35,12 +35,12 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
 
     Works above and below `@app.task` and `@shared_task`, on a task class, and stacked for several
     limits (then a run starts only when all admit it). The object may also stand in the `limits` of
-    a `RateLimitedTask`. Tasks that name the same limit share it. `burst`, `margin`, `on_outage`, `algorithm`, `offset` and
-    `tz` are those of `RateLimit`.
+    a `RateLimitedTask`. Tasks that name the same limit share it.
 
     :param name: the limit's name, or a ready `RateLimit`, which then says all of its numbers itself.
     :param limit: units per period.
     :param per: the period, seconds or a `timedelta`.
+    :param burst, margin, on_outage, algorithm, offset, tz: see `RateLimit`.
     :param key: what to count for: a template over the task's arguments, `"{account_id}"`, or a
         callable that takes them. None: one count for all.
     :param cost: units one run spends: a number, a template or a callable.
