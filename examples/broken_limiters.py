@@ -55,7 +55,7 @@ def fleet(algorithm: str, url: str | None = None) -> int:
     with ProcessPoolExecutor(INSTANCES, mp_context=get_context("spawn")) as pool:
         admitted = sum(pool.map(partial(instance, limit, url), range(INSTANCES)))
     if url:
-        RedisStore(url).reset(limit)  # leave nothing behind
+        RedisStore(url).reset(limit.name)  # leave nothing behind
     return admitted
 
 

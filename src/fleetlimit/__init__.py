@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fleetlimit.decision import Decision, RateLimited
 from fleetlimit.errors import (
     ConfigurationError,
     CostError,
     FleetlimitError,
     KeyValueError,
     LimitConflictWarning,
-    RateLimited,
     StateError,
     StoreRefused,
     StoreUnavailable,
     UnknownLimitError,
 )
 from fleetlimit.limit import RateLimit
-from fleetlimit.limiter import Decision, RateLimiter
+from fleetlimit.limiter import RateLimiter
 
 if TYPE_CHECKING:
     __version__: str

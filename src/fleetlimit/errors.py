@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from fleetlimit.limiter import Decision
+from typing import Any
 
 __all__ = [
     "ConfigurationError",
@@ -13,7 +10,6 @@ __all__ = [
     "FleetlimitError",
     "KeyValueError",
     "LimitConflictWarning",
-    "RateLimited",
     "StateError",
     "StoreRefused",
     "StoreUnavailable",
@@ -83,14 +79,6 @@ class StoreUnavailable(FleetlimitError):
 class StoreRefused(StoreUnavailable):
     """The store, or TLS, refused for a reason that does not pass by itself: wrong credentials, missing
     permissions, an unknown command, a certificate that is not trusted."""
-
-
-class RateLimited(FleetlimitError):
-    """A denial, for callers who prefer an exception (`Decision.raise_if_denied`)."""
-
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(f"denied; try again in {decision.retry_after:.3f} s")
-        self.decision = decision
 
 
 class LimitConflictWarning(UserWarning):

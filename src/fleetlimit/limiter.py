@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
 from fleetlimit import standin
-from fleetlimit.errors import ConfigurationError, FleetlimitError, RateLimited
+from fleetlimit.decision import Decision
+from fleetlimit.errors import ConfigurationError, FleetlimitError
 from fleetlimit.keys import encode
 from fleetlimit.limit import RateLimit, checked_policy, checked_processes, rules_of
 from fleetlimit.store.base import Outcome, Spend, Store
@@ -21,40 +22,13 @@ from fleetlimit.store.parked import Quarantined, Status
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import Room
 
-__all__ = ["Decision", "Key", "RateLimiter", "merged", "redis_store"]
+__all__ = ["Key", "RateLimiter", "merged", "redis_store"]
 
 logger = logging.getLogger("fleetlimit")
 
 Key: TypeAlias = Any  # str | int | UUID | tuple of these; checked by `encode`
 #: A limit, or a limit with the key (and cost) it is asked for.
 Ask: TypeAlias = "RateLimit | tuple[RateLimit, Key] | tuple[RateLimit, Key, int]"
-
-
-@dataclass(frozen=True)
-class Decision:
-    """The answer. True in a boolean context if and only if allowed."""
-
-    #: Whether the units were spent.
-    allowed: bool
-    #: Seconds until it is worth asking again; > 0 if and only if denied.
-    retry_after: float
-    #: Units that may start right now after this decision, the least over all limits asked.
-    remaining: int
-    #: Seconds until `remaining` is as large as it can be again, if nothing more is spent; never less than
-    #: `retry_after`, and the most over all limits asked. `X-RateLimit-Reset` says the same (docs/algorithms.md
-    #: has it for each algorithm): until the bucket is full, the window ends, the newest start of the log
-    #: has run out, or the next window of the counter ends.
-    reset_after: float
-    #: Tasks waiting in line, the most over all limits asked.
-    waiting: int = 0
-
-    def __bool__(self) -> bool:
-        return self.allowed
-
-    def raise_if_denied(self) -> None:
-        """:raises RateLimited: carrying this decision."""
-        if not self.allowed:
-            raise RateLimited(self)
 
 
 class RateLimiter:
@@ -123,9 +97,9 @@ class RateLimiter:
     @classmethod
     def from_app(cls, app: Any) -> RateLimiter:
         """The limiter that this Celery app's own tasks use."""
-        from fleetlimit.celery.config import limiter_of
-
-        return limiter_of(app)
+        # By name: a limiter does not depend on Celery, but Celery's part of fleetlimit on limiters.
+        found: RateLimiter = importlib.import_module("fleetlimit.celery").limiter_of(app)
+        return found
 
     def acquire(self, limit: RateLimit | Sequence[Ask], key: Key = None, cost: int = 1) -> Decision:
         """Spend `cost` units, or nothing.
@@ -150,20 +124,19 @@ class RateLimiter:
         """What `acquire` would answer now; spends and writes nothing. Errors as `acquire`."""
         return _decision(self.store.peek(_spends(limit, key, cost)))
 
-    def reset(self, limit: RateLimit, key: Key = None, *, force: bool = False) -> None:
+    def reset(self, name: RateLimit | str, key: Key = None, *, force: bool = False) -> None:
         """Make the bucket full again, and drop foreign data at its keys. Tasks waiting in line
         keep their places.
 
         :raises UnknownLimitError: for a limit that is not in use (see `configure`), without `force`.
         """
-        if not isinstance(limit, RateLimit):
-            raise ConfigurationError(f"limit={limit!r:.80}: must be a RateLimit")
-        self._known(limit.name, force)
-        self.store.reset(limit, _encoded(key))
+        name = _name_of(name)
+        self._known(name, force)
+        self.store.reset(name, _encoded(key))
 
     def configure(
         self,
-        name: str,
+        name: RateLimit | str,
         limit: int | None = None,
         per: float | timedelta | None = None,
         *,
@@ -178,6 +151,7 @@ class RateLimiter:
         deploy; tasks that wait already go at the new pace. With nothing but a name the numbers in the
         code are in force again.
 
+        :param name: a limit, or its name.
         :param per: needed with `limit`.
         :param algorithm: None: the code's own; another one starts the count anew.
         :param burst, margin, offset, tz: as `RateLimit`; what the code says of them is not taken over. `tz`
@@ -195,10 +169,11 @@ class RateLimiter:
         if limit is None and given:
             listed = ", ".join(f"{part}={value!r}" for part, value in given.items())
             raise ConfigurationError(f"{listed} without limit: say how many units per period, too")
+        name = _name_of(name)
         own = self._known(name, force)
         self._change(name, rules=rules_of(name, own, given) if given else ())
 
-    def pause(self, name: str, seconds: float, *, force: bool = False) -> float:
+    def pause(self, name: RateLimit | str, seconds: float, *, force: bool = False) -> float:
         """Close a limit, for all keys: nothing starts and nothing is let go until then. A pause that
         lasts longer already goes on.
 
@@ -210,14 +185,16 @@ class RateLimiter:
         number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
         if not number or not 0 < seconds <= 10**9:
             raise ConfigurationError(f"seconds={seconds!r}: must be a number above 0")
+        name = _name_of(name)
         self._known(name, force)
         return self._change(name, pause_us=max(1, round(seconds * 1e6)), forced=force)
 
-    def resume(self, name: str, *, force: bool = False) -> None:
+    def resume(self, name: RateLimit | str, *, force: bool = False) -> None:
         """End a pause.
 
         :raises UnknownLimitError: for a limit that is not in use (see `configure`), without `force`.
         """
+        name = _name_of(name)
         self._known(name, force)
         self._change(name, pause_us=0)
 
@@ -233,7 +210,6 @@ class RateLimiter:
 
         :raises UnknownLimitError: for a limit that is not in use, without `force`.
         """
-        _check_name(name)
         inner = redis_store(self.store)
         algorithm = algorithm_in_use(inner, name) if inner else None
         if inner and not algorithm and not force:
@@ -249,40 +225,39 @@ class RateLimiter:
                 logger.debug("rate limits: not announced: %s", error)
                 self._noted.failed(algorithms)
 
-    def status(self, name: str, key: Key = None) -> Status:
+    def status(self, name: RateLimit | str, key: Key = None) -> Status:
         """How many wait under a key, how many of them in the waiting room, since when, until when."""
-        return self._room(name).status(name, _encoded(key))
+        return self._room().status(_name_of(name), _encoded(key))
 
-    def cancel_all(self, name: str, key: Key = None) -> int:
+    def cancel_all(self, name: RateLimit | str, key: Key = None) -> int:
         """Take all tasks of a key out of the waiting room, for good; how many will not run. (One that is being let go
         at this moment may.)"""
-        return self._room(name).cancel_all(name, _encoded(key))[0]
+        return self._room().cancel_all(_name_of(name), _encoded(key))[0]
 
-    def quarantined(self, name: str, key: Key = None) -> list[Quarantined]:
+    def quarantined(self, name: RateLimit | str, key: Key = None) -> list[Quarantined]:
         """Parked messages that could not be let go, each with the reason."""
-        return self._room(name).quarantined(name, _encoded(key))
+        return self._room().quarantined(_name_of(name), _encoded(key))
 
-    def retry(self, name: str, id: str, key: Key = None) -> bool:
+    def retry(self, name: RateLimit | str, id: str, key: Key = None) -> bool:
         """Try a message in quarantine again; whether it was there."""
-        return self._room(name).recover(name, id, _encoded(key))
+        return self._room().recover(_name_of(name), id, _encoded(key))
 
-    def drop(self, name: str, id: str, key: Key = None) -> bool:
+    def drop(self, name: RateLimit | str, id: str, key: Key = None) -> bool:
         """Forget a message in quarantine, for good; whether it was there."""
-        return self._room(name).recover(name, id, _encoded(key), drop=True)
+        return self._room().recover(_name_of(name), id, _encoded(key), drop=True)
 
-    def parked(self, name: str, key: Key = None, most: int = 100) -> list[str]:
+    def parked(self, name: RateLimit | str, key: Key = None, most: int = 100) -> list[str]:
         """Ids of the tasks in the waiting room, the first in line first."""
-        return self._room(name).parked(name, _encoded(key), most)
+        return self._room().parked(_name_of(name), _encoded(key), most)
 
-    def cancel(self, name: str, id: str, key: Key = None) -> bool:
+    def cancel(self, name: RateLimit | str, id: str, key: Key = None) -> bool:
         """Take a task out of the waiting room: if True, it will not run. False if it is not there (any more), or is
         just being let go."""
         if not isinstance(id, str):
             raise ConfigurationError(f"id={id!r:.80}: must be a task's id")
-        return self._room(name).cancel(name, id, _encoded(key))
+        return self._room().cancel(_name_of(name), id, _encoded(key))
 
-    def _room(self, name: str) -> Room:
-        _check_name(name)
+    def _room(self) -> Room:
         inner = redis_store(self.store)
         if not inner:
             raise ConfigurationError("this limiter has no waiting room: its store is not Redis")
@@ -327,9 +302,11 @@ def redis_store(store: Store) -> RedisStore | None:
     return inner if isinstance(inner, RedisStore) else None
 
 
-def _check_name(name: str) -> None:
-    """:raises ConfigurationError: for what can be no limit's name."""
-    RateLimit(name, 1, 1)
+def _name_of(limit: RateLimit | str) -> str:
+    """The name of a limit, or that name itself.
+
+    :raises ConfigurationError: for what can be no limit's name."""
+    return limit.name if isinstance(limit, RateLimit) else RateLimit(limit, 1, 1).name
 
 
 def _encoded(key: Key) -> str:

@@ -13,9 +13,10 @@ import pytest
 
 from fleetlimit.celery import gate
 from fleetlimit.celery.broker import identify
-from fleetlimit.celery.config import LARGEST_PARKED, settings_of
 from fleetlimit.celery.header import HEADER, due, is_newer, is_revoked, ours
 from fleetlimit.celery.message import Message
+from fleetlimit.celery.settings import LARGEST_PARKED
+from fleetlimit.celery.wiring import settings_of
 from fleetlimit.demo.processes import Server, until
 
 from .harness import Fleet, fleet

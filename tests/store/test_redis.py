@@ -75,7 +75,7 @@ def test_script_flush_between_any_two_calls(client: redis.Redis, server: Server)
         lambda: store.peek(spend),
         lambda: store.delay(spend, 5),
         lambda: store.give_back(spend[0], outcome.readings[0]),
-        lambda: store.reset(TEN),
+        lambda: store.reset(TEN.name),
     ):
         client.script_flush()
         call()

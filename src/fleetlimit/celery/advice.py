@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fleetlimit.celery.config import Settings, redelivery_s
+from fleetlimit.celery.settings import Settings, redelivery_s
 
 __all__ = ["advice"]
 

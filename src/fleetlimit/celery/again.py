@@ -12,9 +12,9 @@ from typing import Any
 from celery.exceptions import Reject
 from celery.states import REJECTED
 
-from fleetlimit.celery.config import limiter_of, settings_of
 from fleetlimit.celery.declared import plan_of
 from fleetlimit.celery.gate import TICKET, lane_of_delivery
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import FleetlimitError
 from fleetlimit.store.base import Ticket
 

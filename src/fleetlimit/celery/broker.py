@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import redis
 from celery.utils.log import get_logger
 
-from fleetlimit.celery.config import settings_of
 from fleetlimit.celery.runtime import runtime_of
+from fleetlimit.celery.wiring import settings_of
 from fleetlimit.store.keyspace import is_broker
 
 __all__ = ["broker_of", "identify"]

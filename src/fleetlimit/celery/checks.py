@@ -9,6 +9,7 @@ from typing import Any
 
 from celery.app.task import Task
 
+from fleetlimit.celery import compat
 from fleetlimit.celery.declared import limits_of
 from fleetlimit.celery.origin import described
 from fleetlimit.celery.task import require_limits
@@ -20,7 +21,7 @@ __all__ = ["check_tasks", "task_advice"]
 def check_tasks(app: Any, pool: type) -> None:
     """:raises ConfigurationError: for a task that names the base class and no limit, for a limited one whose class
     takes messages in its own way, and for a limited coroutine function whose coroutine nobody would run."""
-    for task in list(app._tasks.values()):
+    for task in compat.tasks_of(app):
         require_limits(task)
         if limits_of(task) and task.Strategy != Task.Strategy:
             raise ConfigurationError(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from fleetlimit.celery.config import limiter_of
 from fleetlimit.celery.declared import limits_of
 from fleetlimit.celery.rooms import room_of
+from fleetlimit.celery.wiring import limiter_of
 from fleetlimit.errors import FleetlimitError
 
 __all__ = ["throttled"]

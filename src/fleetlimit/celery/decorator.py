@@ -14,8 +14,8 @@ from datetime import timedelta
 from typing import Any, TypeVar, cast, overload
 
 from celery.app.task import Task
-from celery.local import PromiseProxy, Proxy
 
+from fleetlimit.celery import compat
 from fleetlimit.celery.binding import Binding
 from fleetlimit.celery.declared import MARK, Mark, mark_of, parameters_of
 from fleetlimit.celery.gate import enter_function
@@ -93,8 +93,7 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
         return cast(T, self._on(target))
 
     def _on(self, target: Any) -> Any:
-        kind = type(target)
-        if kind is PromiseProxy or kind is Proxy:
+        if compat.is_proxy(target):
             return self._on_proxy(target)
         if isinstance(target, type) and issubclass(target, Task):
             cls: Any = target
@@ -144,20 +143,12 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
 
     def _on_proxy(self, proxy: Any) -> Any:
         """A task that does not exist yet: check now what can be checked, bind it when it does."""
-        try:
-            if type(proxy) is PromiseProxy:
-                function, name = object.__getattribute__(proxy, "_Proxy__args")[0], None
-            else:
-                made_by = object.__getattribute__(proxy, "_Proxy__local")
-                inside = inspect.getclosurevars(made_by).nonlocals
-                function, name = inside["fun"], inside["name"]
-        except (AttributeError, LookupError, TypeError):
-            # It exists already, or this Celery keeps its function elsewhere.
-            return self._on_task(proxy._get_current_object())
+        promised = compat.promised(proxy)
+        if not promised:
+            return self._on_task(compat.made(proxy))
+        function, name = promised
         self._check(function, parameters_of(function))
-        if type(proxy) is PromiseProxy:
-            PromiseProxy.__then__(proxy, lambda: self._on_task(proxy._get_current_object()))
-        else:
+        if not compat.when_made(proxy, self._on_task):
             bind_shared(function, name, self)
         return proxy
 
@@ -167,8 +158,8 @@ def _limit(name: Any, limit: Any, per: Any, options: dict[str, Any]) -> RateLimi
 
     :raises ConfigurationError: where they say too little, or the same twice.
     """
-    if type(name) in (PromiseProxy, Proxy):
-        name = name._get_current_object()
+    if compat.is_proxy(name):
+        name = compat.made(name)
     if isinstance(name, RateLimit):
         said = {"limit": limit, "per": per}
         given = {one: value for one, value in said.items() if value is not None} | options

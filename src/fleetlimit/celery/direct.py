@@ -13,19 +13,20 @@ import os
 import uuid
 from typing import Any
 
-from celery import _state
 from celery.utils.log import get_logger
 
 from fleetlimit import standin
-from fleetlimit.celery.config import Settings, limiter_of, settings_of
+from fleetlimit.celery import compat
 from fleetlimit.celery.declared import plan_of
 from fleetlimit.celery.gate import ENTERED, acquired
 from fleetlimit.celery.runtime import runtime_of
+from fleetlimit.celery.settings import Settings
 from fleetlimit.celery.start import start
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.store.base import Store, Ticket
 
-__all__ = ["guard", "worker_started", "worker_stopped"]
+__all__ = ["guard"]
 
 logger = get_logger(__name__)
 
@@ -34,22 +35,6 @@ _CANVAS = ("celery.map", "celery.starmap")
 _THREAD = "a thread of this worker"
 #: The longest sleep before it asks again, microseconds.
 _LONGEST_US = 1_000_000
-
-#: Processes of this worker that run bodies, and nothing of the user's beside them. (A worker in a thread of another
-#: program, as in tests, is none: the program's own calls are plain.)
-_worker_pid = 0
-
-
-def worker_started() -> None:
-    """This process runs bodies for a worker."""
-    global _worker_pid
-    _worker_pid = os.getpid()
-
-
-def worker_stopped() -> None:
-    """It does no more."""
-    global _worker_pid
-    _worker_pid = 0
 
 
 def guard(task: Any) -> None:
@@ -91,12 +76,13 @@ def _called(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 def _caller(task: Any) -> str:
     """Who calls the body, by name; '' outside a worker."""
-    others = [one for one in _state._task_stack.stack if one is not task]
+    others = [one for one in compat.running_tasks() if one is not task]
     requests = [one.request_stack.top for one in others]
     if any(one and not one.called_directly and not one.is_eager for one in requests):
         return str(others[-1].name)
     eager = any(one and one.is_eager for one in (*requests, task.request_stack.top))
-    return _THREAD if _worker_pid == os.getpid() and not eager else ""
+    in_worker = runtime_of(task.app).worker_pid == os.getpid()
+    return _THREAD if in_worker and not eager else ""
 
 
 def _complaint(caller: str, called: str) -> str:

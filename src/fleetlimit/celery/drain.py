@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from fleetlimit.celery.config import limiter_of, settings_of
 from fleetlimit.celery.producers import BROKER_S, bounded
 from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.rooms import former_rooms, own_room
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import ConfigurationError, FleetlimitError
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.parked import lanes_of, live_workers, parked_lines, quarantine

@@ -8,25 +8,25 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from celery import _state
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from celery.utils.log import get_logger
 
 from fleetlimit import standin
+from fleetlimit.celery import compat
 from fleetlimit.celery.broker import broker_of
-from fleetlimit.celery.config import LARGEST_PARKED, Settings, limiter_of, settings_of
 from fleetlimit.celery.declared import Mark, Plan, mark_of, plan_of
 from fleetlimit.celery.header import HEADER, copy_of, is_newer, line_of, ours, seen_us, ticket_of
-from fleetlimit.celery.host import ask_for_margin
 from fleetlimit.celery.message import Message, expires_in_us
 from fleetlimit.celery.queues import lane_of
 from fleetlimit.celery.releaser import ring, running
 from fleetlimit.celery.requeue import cannot_wait_in_queue, put_back, quit_delivery, show_pending
 from fleetlimit.celery.restore import restore
 from fleetlimit.celery.runtime import runtime_of
+from fleetlimit.celery.settings import LARGEST_PARKED, Settings
 from fleetlimit.celery.signals import announce
 from fleetlimit.celery.start import give_back, start
 from fleetlimit.celery.tracing import ends_without_start
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import ConfigurationError, FleetlimitError, StateError, StoreUnavailable
 from fleetlimit.store.base import Late, Outcome, Spend, Store, Ticket, Verdict, hop_us
 
@@ -63,7 +63,7 @@ def enter_function(mark: Mark) -> None:
 
     :raises ConfigurationError: inside another task, which could only go back from its middle.
     """
-    task = _state.get_current_task()
+    task = compat.current_task()
     if task is None:
         return  # a plain call
     own = mark_of(task.run)
@@ -188,7 +188,7 @@ class _Delivery:
         if outcome.alone:  # without Redis: nobody knows of a place
             return outcome
         if outcome.wait_us or outcome.sleep_us:
-            ask_for_margin(self.store, self.spends, outcome)
+            self._runtime.host.ask_for_margin(self.store, self.spends, outcome)
         self.seen_us = outcome.first_seen_us
         far = outcome.verdict is Verdict.DENIED and outcome.wait_us > ticket.park_after_us
         if far and not to_park and message.made is None and message.text:

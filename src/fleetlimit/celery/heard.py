@@ -11,8 +11,7 @@ from typing import Any
 
 from celery import signals
 
-from fleetlimit.celery import again, direct
-from fleetlimit.celery.config import limiter_of
+from fleetlimit.celery import again
 from fleetlimit.celery.declared import limits_of
 from fleetlimit.celery.gate import came
 from fleetlimit.celery.header import HEADER, line_of, ticket_of
@@ -20,6 +19,7 @@ from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.restore import restore
 from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.celery.start import warm
+from fleetlimit.celery.wiring import limiter_of
 from fleetlimit.errors import FleetlimitError
 
 __all__ = ["Receivers"]
@@ -47,7 +47,7 @@ class Receivers:
     def start(self, *_: Any) -> None:
         self._in_main_thread = threading.current_thread() is threading.main_thread()
         if self._in_main_thread:
-            direct.worker_started()
+            runtime_of(self._app).worker_pid = os.getpid()
 
     def stop(self, *_: Any) -> None:
         for signal, receiver in self._connected.items():
@@ -55,7 +55,7 @@ class Receivers:
         if self in (senders := runtime_of(self._app).event_senders):
             senders.remove(self)
         if self._in_main_thread:
-            direct.worker_stopped()
+            runtime_of(self._app).worker_pid = 0
 
     def worker_shutting_down(self, sender: Any, **_: Any) -> None:
         if sender == self._hostname:
@@ -69,7 +69,7 @@ class Receivers:
         if self._limited:
             warm(self._app)
         if os.getpid() != self._pid:
-            direct.worker_started()
+            runtime_of(self._app).worker_pid = os.getpid()
 
     def task_prerun(self, task: Any, **_: Any) -> None:
         """A task that was parked and is limited no more: it leaves the line that it stood in, and its body sees

@@ -1,6 +1,6 @@
 """Every `app.conf.fleetlimit_*`: what it may be, what it is if nobody sets it, and what it means.
 
-`config.py` reads the settings by this table, and the page docs/reference/settings.md is made from it.
+`settings.py` reads the settings by this table, and the page docs/reference/settings.md is made from it.
 """
 
 from __future__ import annotations

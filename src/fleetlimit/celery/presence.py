@@ -57,7 +57,7 @@ class Presence:
         self._lower_since: float | None = None
         self._announced: dict[str, str] = {}
         self._announce_at = 0.0
-        self._saturation = Saturation()
+        self._saturation = runtime.host.saturation = Saturation()
         self._stop = threading.Event()
         runtime.share_processes()
         self._thread = threading.Thread(target=self._run, name="fleetlimit-presence", daemon=True)

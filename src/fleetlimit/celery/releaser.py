@@ -21,10 +21,10 @@ from typing import Any
 from celery.utils.log import get_logger
 
 from fleetlimit.celery.broker import identify
-from fleetlimit.celery.config import settings_of
 from fleetlimit.celery.message import UnreadableError, unpacked
 from fleetlimit.celery.publisher import BrokerAway, Parcel, Publisher
 from fleetlimit.celery.runtime import runtime_of
+from fleetlimit.celery.wiring import settings_of
 from fleetlimit.errors import FleetlimitError, StateError
 from fleetlimit.store.base import task_id
 from fleetlimit.store.keyspace import name_and_key

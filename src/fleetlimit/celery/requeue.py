@@ -20,8 +20,7 @@ from kombu.transport.native_delayed_delivery import calculate_routing_key
 from fleetlimit.celery.message import Message, Serialized, expires_in_us
 from fleetlimit.celery.producers import BROKER_S, producers_of
 from fleetlimit.celery.queues import definition, queues_on
-from fleetlimit.errors import RateLimited
-from fleetlimit.limiter import Decision
+from fleetlimit.decision import Decision, RateLimited
 
 __all__ = [
     "as_published",

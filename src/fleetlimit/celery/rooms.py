@@ -8,8 +8,8 @@ from typing import Any
 from celery.utils.log import get_logger
 
 from fleetlimit.celery.broker import broker_of
-from fleetlimit.celery.config import limiter_of, settings_of
 from fleetlimit.celery.source import Source, sources_of
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import FleetlimitError
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.redis import RedisStore

@@ -13,15 +13,14 @@ import threading
 import weakref
 from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fleetlimit.celery.host import Host
 from fleetlimit.celery.punctual import Punctuality
+from fleetlimit.celery.settings import Settings
 from fleetlimit.forks import after_fork
+from fleetlimit.limiter import RateLimiter
 from fleetlimit.store.guard import Guard
-
-if TYPE_CHECKING:
-    from fleetlimit.celery.config import Settings
-    from fleetlimit.limiter import RateLimiter
 
 __all__ = ["Runtime", "runtime_of"]
 
@@ -48,6 +47,11 @@ class Runtime:
         self.event_senders: list[object] = []
         #: This host's clock less that of the limits' Redis, microseconds; None: not measured.
         self.ahead_us: int | None = None
+        #: How uneven this host is.
+        self.host = Host()
+        #: The process that runs bodies for a worker of this app, and nothing of the user's beside them; 0: there is none.
+        #: (A worker in a thread of another program, as in tests, has none: the program's own calls are plain.)
+        self.worker_pid = 0
         self._processes: mmap.mmap | None = None
         self._said: set[Hashable] = set()
         self._inherited: list[Any] = []

@@ -11,14 +11,14 @@ from datetime import datetime, timedelta, timezone
 from functools import cache
 from typing import Any
 
-from celery import _state, bootsteps
+from celery import bootsteps
 from celery.utils.log import get_logger
 from celery.worker import state as worker_state
 from kombu.utils.imports import symbol_by_name
 
+from fleetlimit.celery import compat
 from fleetlimit.celery.advice import advice
 from fleetlimit.celery.checks import check_tasks, task_advice
-from fleetlimit.celery.config import limiter_of, settings_of
 from fleetlimit.celery.declared import plan_of
 from fleetlimit.celery.header import HEADER, due, is_revoked
 from fleetlimit.celery.heard import Receivers
@@ -28,6 +28,7 @@ from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.rooms import former_rooms, own_room
 from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.celery.task import install_all, limits_in_use
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import ConfigurationError, FleetlimitError, StoreRefused
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.redis import RedisStore
@@ -41,8 +42,8 @@ _CONTROL = "fleetlimit.cli_celery"
 
 def connect() -> None:
     """For every app, those to come and those that exist: install the check when it finalizes."""
-    _state.connect_on_app_finalize(_on_finalize)
-    for app in _state._get_active_apps():
+    compat.on_finalize(_on_finalize)
+    for app in compat.active_apps():
         if app.finalized:
             _on_finalize(app)
             install_all(app)
@@ -173,8 +174,8 @@ def _presence(store: RedisStore, worker: Any) -> Presence:
     def processes() -> int:
         if not issubclass(worker.pool_cls, TaskPool):
             return 1
-        started = getattr(worker.pool, "_pool", None)  # it may grow (`celery control pool_grow`)
-        now = worker.pool.num_processes if started else 0
+        pool = compat.started_pool(worker)
+        now = pool.num_processes if pool else 0  # it may grow (`celery control pool_grow`)
         return int(max(worker.max_concurrency or worker.concurrency, now))
 
     found = Presence(store, runtime_of(worker.app), processes, lambda: limits_in_use(worker.app))

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import redis
-from celery.app import utils as celery_utils
 
+from fleetlimit.celery import compat
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.store.connection import TIMEOUT_S
 from fleetlimit.store.urls import Endpoint, credential_provider, database, endpoint_of, scheme_of
@@ -58,18 +57,9 @@ class Source:
     key_prefix: str | None = None
 
 
-def hide_url() -> None:
-    """Have `celery report` and `celery inspect conf` mask `fleetlimit_url`, which may hold a password.
-
-    Celery masks settings by their names, with this pattern. A value that hides itself would not do: a
-    worker answers `inspect conf` with the text of a `str`, whatever its `repr`.
-    """
-    hidden = celery_utils.HIDDEN_SETTINGS
-    if not hidden.search(_URL_SETTING):
-        celery_utils.HIDDEN_SETTINGS = re.compile(f"{hidden.pattern}|{_URL_SETTING}", hidden.flags)
-
-
-hide_url()
+# `fleetlimit_url` may hold a password. Celery hides settings by their names. (A value that hides itself would not do: a
+# worker answers `inspect conf` with the text of a `str`, whatever its `repr`.)
+compat.hide_settings(_URL_SETTING)
 
 
 def source_of(app: Any) -> Source:

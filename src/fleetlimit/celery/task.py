@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from celery import _state
 from celery.app.task import Task
 
+from fleetlimit.celery import compat
 from fleetlimit.celery.binding import Binding
 from fleetlimit.celery.declared import limits_of, mark_of, parameters_of, plan_of
 from fleetlimit.celery.direct import guard
@@ -126,7 +126,7 @@ _shared: list[tuple[Any, str | None, Binding]] = []
 def bind_shared(function: Any, name: str | None, binding: Binding) -> None:
     """Bind a limit to the task that every app, now and later, makes of a shared function."""
     _shared.append((function, name, binding))
-    for app in _state._get_active_apps():
+    for app in compat.active_apps():
         if app.finalized:
             install_all(app)
 
@@ -134,14 +134,16 @@ def bind_shared(function: Any, name: str | None, binding: Binding) -> None:
 def install_all(app: Any) -> list[Any]:
     """Put the check in front of all limited tasks of an app; returns them."""
     for function, name, binding in _shared:
-        task = app._tasks.get(name or app.gen_task_name(function.__name__, function.__module__))
+        task = compat.task_named(
+            app, name or app.gen_task_name(function.__name__, function.__module__)
+        )
         run = getattr(task, "__wrapped__", None)
         if getattr(run, "__func__", run) is function and binding not in limits_of(task):
             task.limits = (*getattr(task, "limits", ()), binding)
-    return [task for task in list(app._tasks.values()) if install(task)]
+    return [task for task in compat.tasks_of(app) if install(task)]
 
 
 def limits_in_use(app: Any) -> dict[str, str]:
     """The limits of all tasks of an app: names, each with its algorithm."""
-    limits = [one.limit for task in list(app._tasks.values()) for one in limits_of(task)]
+    limits = [one.limit for task in compat.tasks_of(app) for one in limits_of(task)]
     return {limit.name: limit.algorithm for limit in limits}

@@ -161,7 +161,7 @@ class AlgorithmSuite:
     def test_reset(self, store: Store, algorithm: str) -> None:
         limit = limit_of(algorithm)
         assert store.acquire([Spend(limit, cost=limit.most)]).admitted
-        store.reset(limit)
+        store.reset(limit.name)
         assert store.acquire([Spend(limit, cost=limit.most)]).admitted
 
     @every_algorithm
@@ -306,7 +306,7 @@ class AlgorithmSuite:
         limit = limit_of(algorithm)
         store.acquire([Spend(limit, cost=limit.most)])
         seen = store.acquire([Spend(limit)], Ticket("first", max_sleep_us=0)).first_seen_us
-        store.reset(limit)
+        store.reset(limit.name)
         assert store.peek([Spend(limit)]).readings[0].waiting == 1
         assert store.acquire([Spend(limit)], Ticket("first", seen, max_sleep_us=0)).admitted
 

@@ -93,7 +93,7 @@ class GcraSuite:
 
     def test_reset_fills_the_bucket(self, store: Store) -> None:
         store.acquire([Spend(FIVE, cost=5)])
-        store.reset(FIVE)
+        store.reset(FIVE.name)
         assert store.peek([Spend(FIVE)]).readings[0].remaining == 5
 
     def test_fine_limits_are_exact(self, store: Store, clock: Clock) -> None:
@@ -109,7 +109,7 @@ class GcraSuite:
         auto, fixed = RateLimit("auto", 10, 1, margin="auto"), RateLimit("auto", 10, 1, margin=0.03)
 
         def spacing_us(limit: RateLimit = auto) -> int:
-            store.reset(limit)
+            store.reset(limit.name)
             assert store.acquire([Spend(limit)]).admitted
             return store.peek([Spend(limit)]).wait_us
 

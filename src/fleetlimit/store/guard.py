@@ -201,8 +201,8 @@ class Guard:
     def now_us(self) -> int:
         return self.inner.now_us()
 
-    def reset(self, limit: Any, key: str = "") -> None:
-        self.inner.reset(limit, key)
+    def reset(self, name: str, key: str = "") -> None:
+        self.inner.reset(name, key)
 
     def close(self) -> None:
         with self._lock:

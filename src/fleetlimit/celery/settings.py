@@ -1,31 +1,24 @@
-"""Settings of an app, and its limiter."""
+"""The settings of an app, read and checked."""
 
 from __future__ import annotations
 
 import re
-import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 from celery.utils.text import match_case
 
-from fleetlimit import standin
 from fleetlimit.celery.options import OPTIONS
-from fleetlimit.celery.runtime import Runtime, runtime_of
-from fleetlimit.celery.signals import limits_outage
-from fleetlimit.celery.source import same_server, source_of
+from fleetlimit.celery.source import same_server
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import checked_processes
-from fleetlimit.limiter import RateLimiter, is_custom
 
 __all__ = [
     "LARGEST_PARKED",
     "Settings",
-    "limiter_of",
+    "read_settings",
     "redelivery_s",
-    "settings_of",
 ]
 
 _HORIZON_S = 900.0
@@ -75,18 +68,11 @@ class Settings:
 LARGEST_PARKED = 256 * 1024
 
 
-def settings_of(app: Any) -> Settings:
-    """The app's settings, read once, at first use.
+def read_settings(app: Any) -> Settings:
+    """What an app's configuration says.
 
     :raises ConfigurationError: naming the setting and the value.
     """
-    runtime = runtime_of(app)
-    if runtime.settings is None:
-        runtime.settings = _read(app)
-    return runtime.settings
-
-
-def _read(app: Any) -> Settings:
     conf = app.conf
 
     def one_of(name: str) -> str:
@@ -207,42 +193,3 @@ def redelivery_s(app: Any) -> float | None:
             timeout_ms = (arguments or {}).get("x-consumer-timeout")
             said.append(timeout_ms / 1000 if timeout_ms else None)
     return min((float(one) for one in said if one), default=None)
-
-
-def limiter_of(app: Any) -> RateLimiter:
-    """The limiter of an app, made once: from `app.conf.fleetlimit_url` (a URL, a redis-py client or
-    a store), `FLEETLIMIT_URL`, a Redis `result_backend`, or a Redis broker (see `source.py`).
-
-    :raises ConfigurationError: listing the places looked at.
-    """
-    if standin.current:
-        return RateLimiter()
-    runtime = runtime_of(app)
-    with runtime.lock:
-        if runtime.limiter is None:
-            runtime.limiter = _limiter(app, runtime)
-        return runtime.limiter
-
-
-def _limiter(app: Any, runtime: Runtime) -> RateLimiter:
-    settings, source = settings_of(app), source_of(app)
-    if is_custom(source.redis):
-        # What is said of outages, clocks and keys is refused, for it does nothing.
-        parts = ("on_outage", "processes", "client_time", "key_prefix")
-        said = {one: app.conf.get(f"fleetlimit_{one}") for one in parts}
-        given = {one: value for one, value in said.items() if value is not None}
-        return RateLimiter(source.redis, **given)
-    return RateLimiter(
-        source.redis,
-        key_prefix=source.key_prefix,
-        on_outage=settings.on_outage,
-        processes=lambda: settings.processes or runtime.processes,
-        client_time=settings.client_time,
-        on_change=_tells(app),
-    )
-
-
-def _tells(app: Any) -> Callable[[bool, BaseException | None], None]:
-    """It must not keep the app alive: the limiter is kept as long as the app."""
-    here = weakref.ref(app)
-    return lambda away, cause: limits_outage.send(here(), away=away, cause=cause) and None
