@@ -20,7 +20,7 @@ from fleetlimit.celery import binding
 from fleetlimit.celery.task import install_all
 from fleetlimit.demo.processes import Server, environment
 from fleetlimit.store.memory import MemoryStore
-from tools import reference
+from tools import reference, site
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -144,3 +144,18 @@ def test_compatibility_names_what_is_tested() -> None:
     ):
         assert re.search(rf"Python \(CPython\) \|[^|]*\b{python}\b", text), python
         assert re.search(rf"Celery \|[^|]*\b{celery}\b", text), celery
+
+
+def test_what_is_wrong_in_a_site_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<h2 id="here"></h2><a href="#here"></a><a href="b.html#there"></a>'
+    )
+    (tmp_path / "b.html").write_text(
+        '<script src="https://elsewhere.example/x.js"></script><a href="c.html"></a>'
+    )
+    found = [line.removeprefix(f"{tmp_path}/") for line in site.problems(tmp_path)]
+    assert found == [
+        "a.html: b.html#there: no such heading",
+        "b.html: loads https://elsewhere.example/x.js",
+        "b.html: c.html: no such file",
+    ]
