@@ -79,6 +79,7 @@ The commands need to know where the limits' Redis is. Give it with `--url redis:
 variable `FLEETLIMIT_URL`. (`drain` and `adopt -A` find it in the settings of the app.)
 
 The exit status is 0 if the command did its work, and 2 if it could not. In the second case it prints one line that says why.
+(`demo` and `drain` may also end with 1, as described below.)
 """
 
 
