@@ -45,8 +45,12 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})  # also those that are imported when they are first used
+
+
 def __getattr__(name: str) -> Any:
-    # A program that only wants `RateLimiter` does not pay for importing Celery.
+    # A program that only needs `RateLimiter` does not have to import Celery.
     if name in ("RateLimitedTask", "limits_outage", "rate_limited", "task_throttled"):
         import fleetlimit.celery
 

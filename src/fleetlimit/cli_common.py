@@ -1,19 +1,21 @@
-"""What the commands share: where Redis is, keys, and errors in one line."""
+"""What the commands share: the address of Redis, keys, and errors in one line."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import click
+from click.core import ParameterSource
 
-from fleetlimit.errors import ConfigurationError, FleetlimitError
+from fleetlimit.errors import ConfigurationError, FleetlimitError, UnknownLimitError
 from fleetlimit.keys import encode
 from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import RateLimiter, redis_store
+from fleetlimit.store.names import algorithm_in_use, check_known
 from fleetlimit.store.parked import Orphan
 from fleetlimit.store.room import Room
 
@@ -22,6 +24,7 @@ __all__ = [
     "Failed",
     "as_option",
     "as_typed",
+    "celerys_app",
     "counted",
     "encoded",
     "key_option",
@@ -29,6 +32,7 @@ __all__ = [
     "load_app",
     "note",
     "orphan_line",
+    "place_options",
     "plain_errors",
     "room_at",
     "room_of",
@@ -36,19 +40,49 @@ __all__ = [
 ]
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+#: Where a command's own `-A` is kept until Redis is needed.
+_APP = "fleetlimit.app"
+
+
 class Failed(click.ClickException):
-    """The command could not do its work. (1 is for a demo whose promise broke, and a drain that ran out of time.)"""
+    """The command could not do its work. (Status 1 means that the demo broke its promise, or that a drain ran out of
+    time.)"""
 
     exit_code = 2
 
 
 url_option = click.option(
-    "--url", envvar="FLEETLIMIT_URL", help="The limits' Redis [FLEETLIMIT_URL]."
+    "--url", envvar="FLEETLIMIT_URL", show_envvar=True, help="The URL of the limits' Redis."
 )
+
+
+def _keep_app(ctx: click.Context, parameter: click.Parameter, app: str | None) -> None:
+    ctx.meta[_APP] = app
+
+
+def place_options(command: F) -> F:
+    """The two ways to say where the limits are: the app's settings, or a URL."""
+    app = click.option(
+        "-A",
+        "--app",
+        expose_value=False,
+        callback=_keep_app,
+        help="Take the limits' Redis from the settings of this Celery app.",
+    )
+    return app(url_option(command))
+
+
+def celerys_app() -> str | None:
+    """The app of `celery -A app fleetlimit ...`, None if there is none."""
+    app = click.get_current_context().find_root().obj
+    return app if isinstance(app, str) else None
+
+
 key_option = click.option(
     "--key",
     multiple=True,
-    help="The key, for a limit that is counted for each of them; of a key of several parts, each part.",
+    help="The key, if the limit has keys. If a key has several parts, give each part with its own --key.",
 )
 
 
@@ -68,15 +102,24 @@ MARGIN = _Margin()
 
 
 def limiter_at(url: str | None) -> RateLimiter:
-    """:raises click.UsageError: without an address."""
+    """The limiter at a URL, or the limiter of the app that the command line names.
+
+    :raises click.UsageError: if there is neither a URL nor an app.
+    """
+    ctx = click.get_current_context()
+    typed = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
+    if app := ctx.meta.get(_APP) or (None if typed else celerys_app()):
+        return RateLimiter.from_app(load_app(app))
     if not url:
-        raise click.UsageError("where is Redis? Give --url redis://..., or set FLEETLIMIT_URL")
-    return RateLimiter(url)
+        raise click.UsageError(
+            "where is Redis? Give -A app, or --url redis://..., or set FLEETLIMIT_URL"
+        )
+    return RateLimiter(url if typed else None)  # None: an error names the variable
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """:raises Failed: in one line, for what the library refuses."""
+    """:raises Failed: with the text of an error of the library, in one line."""
     try:
         yield
     except FleetlimitError as error:
@@ -84,36 +127,44 @@ def plain_errors() -> Iterator[None]:
 
 
 def encoded(key: tuple[str, ...]) -> str:
-    """What stands in Redis for a key as it was typed; '' for none.
+    """The encoded form of a key that was typed, as it stands in Redis; '' for no key.
 
-    :raises KeyValueError: for an empty one.
+    :raises KeyValueError: for an empty key.
     """
     return encode(key) if key else ""
 
 
 def as_typed(key: str) -> list[str]:
-    """The parts of an encoded key, as `--key` takes them. (Of a long one only the digest is known.)"""
+    """The parts of an encoded key, as `--key` takes them. (For a long key only the digest is known.)"""
     return [unquote(part) for part in key.split(":")]
 
 
 def as_option(key: str) -> str:
-    """The same as it would stand on a command line."""
+    """The options `--key` for an encoded key, as they would stand on a command line."""
     return " ".join(f"--key {shlex.quote(part)}" for part in as_typed(key)) if key else ""
 
 
 def room_at(url: str | None, name: str) -> Room:
-    """The rooms of a Redis, for whatever broker.
+    """The waiting rooms in a Redis, for commands that need no particular broker. A note says so if the limit `name` is
+    not known there, because a misspelt name reads like a limit under which no task waits.
 
     :raises FleetlimitError: for a name that no limit can have.
     """
     RateLimit(name, limit=1, per=1)
-    return room_of(limiter_at(url))
+    room = room_of(limiter_at(url))
+    if not algorithm_in_use(room.store, name):
+        try:
+            check_known(room.store, name)
+        except UnknownLimitError as error:
+            hint = f" Did you mean {error.nearest}?" if error.nearest else ""
+            note(f"No worker and no program has announced a limit {name!r}.{hint}")
+    return room
 
 
 def room_of(limiter: RateLimiter, broker: str = "") -> Room:
-    """The rooms beside the limits, for one broker.
+    """The waiting rooms in the limits' Redis, for one broker.
 
-    :raises ConfigurationError: where the limits are not in Redis.
+    :raises ConfigurationError: if the limits are not in Redis.
     """
     store = redis_store(limiter.store)
     if store is None:
@@ -122,7 +173,7 @@ def room_of(limiter: RateLimiter, broker: str = "") -> Room:
 
 
 def note(text: str) -> None:
-    """For a person: it does not stand between ids that a program reads."""
+    """Print a note for people on stderr, so that it does not stand between ids that a program reads."""
     click.echo(text, err=True)
 
 
@@ -136,9 +187,9 @@ def orphan_line(orphan: Orphan) -> str:
 
 
 def load_app(name: str) -> Any:
-    """The Celery app that `celery -A name` means, with its tasks.
+    """The Celery app that `celery -A name` would load, with its tasks.
 
-    :raises Failed: when it cannot be loaded.
+    :raises Failed: if it cannot be loaded.
     """
     from celery import Celery
     from celery.app.utils import find_app
@@ -148,8 +199,8 @@ def load_app(name: str) -> Any:
         if isinstance(app, Celery):
             app.loader.import_default_modules()
             app.finalize()
-    except Exception as error:  # whatever the app's own modules raise
+    except Exception as error:  # the app's own modules may raise anything
         raise Failed(f"-A {name}: cannot be loaded: {type(error).__name__}: {error}") from None
     if not isinstance(app, Celery):
-        raise Failed(f"-A {name}: is no Celery app, but a {type(app).__name__}")
+        raise Failed(f"-A {name}: this is no Celery app, but a {type(app).__name__}")
     return app

@@ -1,4 +1,4 @@
-"""`Decision`: what a `RateLimiter` answers, and the error that carries a denial."""
+"""`Decision`, the answer of a `RateLimiter`, and the error that carries a denial."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Decision:
 
     #: Whether the units were spent.
     allowed: bool
-    #: Seconds until it is worth asking again; > 0 if and only if denied.
+    #: Seconds until it is worth asking again. It is above 0 if and only if the request was denied.
     retry_after: float
-    #: Units that may start right now after this decision, the least over all limits asked.
+    #: Units that may start right now after this decision. Of several limits, the smallest number.
     remaining: int
-    #: Seconds until `remaining` is as large as it can be again, if nothing more is spent; never less than
-    #: `retry_after`, and the most over all limits asked. `X-RateLimit-Reset` says the same (docs/algorithms.md
-    #: has it for each algorithm): until the bucket is full, the window ends, the newest start of the log
-    #: has run out, or the next window of the counter ends.
+    #: Seconds until `remaining` reaches its largest value, if nothing more is spent. It is never less than
+    #: `retry_after`. Of several limits, the largest number. The header `X-RateLimit-Reset` means the same: the time
+    #: until the bucket is full, the window ends, the newest start of the log is too old, or the next window of the
+    #: counter ends (docs/algorithms.md has it for each algorithm).
     reset_after: float
-    #: Tasks waiting in line, the most over all limits asked.
+    #: Tasks waiting in line. Of several limits, the largest number.
     waiting: int = 0
 
     def __bool__(self) -> bool:

@@ -1,6 +1,7 @@
-"""Everything that is private in Celery and that fleetlimit needs, in one place.
+"""All private parts of Celery that fleetlimit needs, in one place.
 
-Checked on Celery 5.5, 5.6 and 5.7. `tests/celery/test_compat.py` names what a new version has moved.
+They were checked on Celery 5.5, 5.6 and 5.7. If a new version moves one of them, `tests/celery/test_compat.py` names
+it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def on_finalize(function: Callable[[Any], None]) -> None:
 
 
 def current_task() -> Any:
-    """The task whose body runs in this thread, also where it was called directly; None outside of a task."""
+    """The task whose body runs in this thread, also if it was called directly; None outside of a task."""
     return _state.get_current_task()
 
 
@@ -51,28 +52,28 @@ def running_tasks() -> list[Any]:
 
 
 def tasks_of(app: Any) -> list[Any]:
-    """The tasks that an app has. (`app.tasks` would make those that are still to be made.)"""
+    """The tasks that an app has made so far. (`app.tasks` would also make those that are not made yet.)"""
     return list(app._tasks.values())
 
 
 def task_named(app: Any, name: str) -> Any:
-    """One of `tasks_of`; None if there is none of that name."""
+    """The task of that name among `tasks_of`; None if there is none."""
     return app._tasks.get(name)
 
 
 def is_proxy(value: Any) -> bool:
-    """Whether a value stands for a task that may not exist yet: what `@app.task` and `@shared_task` return."""
+    """Whether a value stands for a task that may not exist yet, as the results of `@app.task` and `@shared_task` do."""
     return type(value) in (PromiseProxy, Proxy)
 
 
 def made(proxy: Any) -> Any:
-    """What a proxy stands for; it is made now if it was not yet."""
+    """The task that a proxy stands for. It is made now if it does not exist yet."""
     return proxy._get_current_object()
 
 
 def promised(proxy: Any) -> tuple[Any, str | None] | None:
-    """The function of a task that a proxy promises, and (of a `@shared_task`) the name that was given to the task; None
-    if the task exists already, or if this Celery keeps its function elsewhere."""
+    """The function of a task that does not exist yet, and (for a `@shared_task`) the name that was given to the task.
+    None if the task exists already, or if this version of Celery keeps its function elsewhere."""
     try:
         if type(proxy) is PromiseProxy:
             return object.__getattribute__(proxy, "_Proxy__args")[0], None
@@ -84,8 +85,8 @@ def promised(proxy: Any) -> tuple[Any, str | None] | None:
 
 
 def when_made(proxy: Any, function: Callable[[Any], None]) -> bool:
-    """Call a function with the task of an app's own proxy once it is made. False for a `@shared_task`, of which each app
-    makes one."""
+    """Call a function with the task of an app's own proxy once the task is made. False for a `@shared_task`, because
+    each app makes a task of its own from it."""
     if type(proxy) is not PromiseProxy:
         return False
     PromiseProxy.__then__(proxy, lambda: function(made(proxy)))
@@ -93,7 +94,7 @@ def when_made(proxy: Any, function: Callable[[Any], None]) -> bool:
 
 
 def started_pool(worker: Any) -> Any:
-    """The pool of a worker of the prefork kind, once it was started; before that None."""
+    """The pool of a prefork worker after it has started; None before that."""
     return worker.pool if getattr(worker.pool, "_pool", None) else None
 
 

@@ -1,8 +1,8 @@
-"""A limited task's body that is called as a function, inside a worker.
+"""Handles a limited task's body that is called as a function inside a worker.
 
-Only a delivery asks for units by itself. Where the body runs without one of its own, as a function that another task
-calls, in `celery.map`, in a thread of the worker, or eagerly, the setting `fleetlimit_direct_calls` decides. Outside a
-worker a call is a plain call.
+Only a delivery asks for units by itself. If the body runs without a delivery of its own (because another task calls it
+as a function, in `celery.map`, in a thread of the worker, or eagerly), the setting `fleetlimit_direct_calls` decides.
+Outside a worker such a call is a plain call.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ logger = get_logger(__name__)
 #: Celery's own tasks that call a task once for each element.
 _CANVAS = ("celery.map", "celery.starmap")
 _THREAD = "a thread of this worker"
-#: The longest sleep before it asks again, microseconds.
+#: The longest sleep of a waiting call before it asks again, in microseconds.
 _LONGEST_US = 1_000_000
 
 
 def guard(task: Any) -> None:
-    """Put the check in front of a task's body, once: however the body is called, it comes by here. (Not the call of a
-    coroutine function, which runs nothing yet, and may be in the thread of a loop.)"""
+    """Put the check in front of a task's body, once, so that every way of calling the body passes it. (A coroutine
+    function gets no check, because its call does not run the body yet, and may happen in the thread of an event
+    loop.)"""
     body = task.run
     if getattr(body, "_fleetlimit_guard", False) or inspect.iscoroutinefunction(
         inspect.unwrap(body)
@@ -58,10 +59,10 @@ def guard(task: Any) -> None:
 def _called(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Return when the body may run.
 
-    :raises ConfigurationError: where calls that nothing limits are refused.
+    :raises ConfigurationError: if calls without a limit are refused.
     """
     if vars(task.request).get(ENTERED):
-        return  # its own delivery, or a call of itself inside it
+        return  # the task's own delivery, or a call of the task to itself inside its delivery
     caller = _caller(task)
     settings = settings_of(task.app) if caller else None
     if not caller or not settings or not settings.enabled or settings.direct_calls == "ignore":
@@ -75,7 +76,7 @@ def _called(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _caller(task: Any) -> str:
-    """Who calls the body, by name; '' outside a worker."""
+    """The name of the caller of the body; '' outside a worker."""
     others = [one for one in compat.running_tasks() if one is not task]
     requests = [one.request_stack.top for one in others]
     if any(one and not one.called_directly and not one.is_eager for one in requests):
@@ -87,18 +88,19 @@ def _caller(task: Any) -> str:
 
 def _complaint(caller: str, called: str) -> str:
     send = (
-        f"use a group of {called!r} in its place, each of whose tasks is limited"
+        f"use a group of {called!r} instead, in which each task is limited"
         if caller in _CANVAS
         else f"send {called!r} as a task of its own to have it limited"
     )
     return (
         f"{caller} calls the limited task {called!r} as a function, and nothing limits such a call: {send}, or set "
-        'fleetlimit_direct_calls="wait", with which it waits for its units in place ("ignore": such calls are meant)'
+        'fleetlimit_direct_calls="wait", so that such calls wait in place for their units, or "ignore" if they need no '
+        "limit"
     )
 
 
 def _wait(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any], settings: Settings) -> None:
-    """Wait in place, with a place in the line as any task's."""
+    """Wait in the worker, with a place in the line like that of any other task."""
     store: Store = limiter_of(task.app).store
     spends = plan_of(task).spends(args, kwargs)
     id, seen_us = f"call:{uuid.uuid4().hex}", 0
@@ -115,7 +117,7 @@ def _wait(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any], settings: Se
                 return start(task.app, store, spends, outcome)
             seen_us = outcome.first_seen_us
             standin.sleep(min(outcome.wait_us, _LONGEST_US) / 1e6)
-    except BaseException:  # a time limit, for instance: its place is free
+    except BaseException:  # for instance a time limit: give up the place in line
         for one in spends:
             store.withdraw(one.limit.name, one.key, id)
         raise

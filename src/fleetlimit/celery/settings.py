@@ -23,20 +23,20 @@ __all__ = [
 
 _HORIZON_S = 900.0
 _NAMES = tuple(OPTIONS)
-#: The share of the sleep in place that a wake-up aims ahead of its turn: it hides the way from the
-#: broker to the pool, and leaves the rest for those just ahead.
+#: A task is woken before its turn by this share of the sleep in place. It covers the way from the broker to the pool,
+#: and leaves the rest of the sleep for waiting until tasks just ahead have started.
 _LEAD = 0.6
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`app.conf.fleetlimit_*`. Times in microseconds; the settings themselves are in seconds."""
+    """The settings `app.conf.fleetlimit_*`. Times are in microseconds here; the settings themselves are in seconds."""
 
     enabled: bool
     #: What eager mode does: "ignore" the limit, or "wait" in place.
     eager: str
-    #: What becomes of a limited task that another task calls as a function: "warn" (it runs), "error", "wait" (in
-    #: place), or "ignore".
+    #: What happens when a task calls a limited task as a function: "warn" (it runs), "error", "wait" (in place), or
+    #: "ignore".
     direct_calls: str
     #: What `AsyncResult.state` says while a task waits: "PENDING" or "RETRY".
     waiting_state: str
@@ -44,19 +44,19 @@ class Settings:
     max_sleep_us: int
     #: The longest single wait as a countdown.
     horizon_us: int
-    #: Whether far waits are parked in Redis.
+    #: Whether tasks with long waits are parked in Redis.
     waiting_room: bool
-    #: What limits that do not say it themselves do while Redis is away.
+    #: The policy while Redis is away, for limits without one of their own.
     on_outage: str
     #: Whether hosts' clocks decide, for a Redis that refuses `TIME` in scripts.
     client_time: bool
-    #: How many processes share the limits, where their own count is not to be used.
+    #: How many processes share the limits. None: the workers count themselves.
     processes: int | None
-    #: The name of the broker, where an operator knows better than the broker itself; "": ask it.
+    #: The name of the broker, if an operator has set it. "": the broker is asked.
     broker: str
-    #: What parked messages are signed with; None: they are not.
+    #: The secret with which parked messages are signed. None: they are not signed.
     secret: str | None
-    #: Where the limits' Redis was before: what is still parked there is let go.
+    #: The URLs of former Redis servers of the limits. Tasks that are still parked there are let go.
     former_urls: tuple[str, ...]
 
     @property
@@ -64,12 +64,12 @@ class Settings:
         return int(self.max_sleep_us * _LEAD)
 
 
-#: Larger messages are not parked: they wait as countdowns.
+#: The size in bytes of the largest message that is parked. Tasks with larger messages wait as countdowns.
 LARGEST_PARKED = 256 * 1024
 
 
 def read_settings(app: Any) -> Settings:
-    """What an app's configuration says.
+    """Read and check the settings of an app.
 
     :raises ConfigurationError: naming the setting and the value.
     """
@@ -131,8 +131,8 @@ def _urls(value: Any) -> tuple[str, ...]:
 
 
 def _check_names(conf: Any) -> None:
-    """:raises ConfigurationError: for a setting that does not exist, or that Celery does not read under the
-    name it has: then what it says would be ignored."""
+    """:raises ConfigurationError: for a setting that does not exist, or that Celery does not read under its name, so
+    that it would be ignored."""
     keys = [key for key in conf.keys() if isinstance(key, str)]  # noqa: SIM118  # no plain mapping
     prefix = conf.prefix or ""  # of the namespace, such as "CELERY_"
     for key in keys:
@@ -146,14 +146,14 @@ def _check_names(conf: Any) -> None:
         right = match_case(prefix + nearest, prefix) if prefix else nearest
         if name not in _NAMES:
             raise ConfigurationError(
-                f"{key}: unknown setting, did you mean {right}? There are {', '.join(_NAMES)}"
+                f"{key}: unknown setting, did you mean {right}? The settings are {', '.join(_NAMES)}"
             )
         theirs = (
             prefix and key == "FLEETLIMIT_URL"
-        )  # a project may keep the variable of our own here
+        )  # a project may keep the value of our environment variable under its name
         if key not in (name, right) and not theirs:
             raise ConfigurationError(
-                f"{key}: Celery does not read it under this name; write {right}"
+                f"{key}: Celery does not read a setting under this name; write {right}"
             )
 
 
@@ -168,7 +168,8 @@ def _between(conf: Any, name: str, unset: float | None = None) -> int:
 
 
 def _waiting_room(app: Any, enabled: bool) -> bool:
-    """On where the limits' Redis is the broker's: a parked task is then as safe as a queued one."""
+    """Whether the room is on. By default it is on if the limits' Redis is also the broker's, because a parked task is
+    then as safe as a task in its queue."""
     value = app.conf.get("fleetlimit_waiting_room")
     if value is None:
         return enabled and same_server(app)
@@ -178,15 +179,15 @@ def _waiting_room(app: Any, enabled: bool) -> bool:
 
 
 def _horizon(app: Any) -> float:
-    """Half of what the broker waits for an acknowledgement before it delivers again."""
+    """Half of the time for which the broker waits for an acknowledgement before it delivers again, in seconds."""
     again = redelivery_s(app)
     return max(1.0, min(_HORIZON_S, again / 2)) if again else _HORIZON_S
 
 
 def redelivery_s(app: Any) -> float | None:
-    """How long a broker waits for an acknowledgement, seconds, where the app says so: the visibility
-    timeout of Redis and SQS, RabbitMQ's consumer timeout if set for a queue. None: the broker's own
-    default, which is half an hour or more for all three."""
+    """How many seconds a broker waits for an acknowledgement, if the app says it: the visibility timeout of Redis and
+    SQS, or RabbitMQ's consumer timeout if it is set for a queue. None: the app does not say it, and the broker's own
+    default holds, which is half an hour or more for all three."""
     said = [(app.conf.broker_transport_options or {}).get("visibility_timeout")]
     for queue in app.amqp.queues.values():
         for arguments in (queue.queue_arguments, queue.consumer_arguments):

@@ -28,10 +28,10 @@ def settings_of(app: Any) -> Settings:
 
 
 def limiter_of(app: Any) -> RateLimiter:
-    """The limiter of an app, made once: from `app.conf.fleetlimit_url` (a URL, a redis-py client or
-    a store), `FLEETLIMIT_URL`, a Redis `result_backend`, or a Redis broker (see `source.py`).
+    """The limiter of an app, which is made once. Its Redis comes from `app.conf.fleetlimit_url` (a URL, a redis-py
+    client or a store), `FLEETLIMIT_URL`, a Redis `result_backend`, or a Redis broker (see `source.py`).
 
-    :raises ConfigurationError: listing the places looked at.
+    :raises ConfigurationError: listing the places that were looked at.
     """
     if standin.current:
         return RateLimiter()
@@ -45,7 +45,7 @@ def limiter_of(app: Any) -> RateLimiter:
 def _limiter(app: Any, runtime: Runtime) -> RateLimiter:
     settings, source = settings_of(app), source_of(app)
     if is_custom(source.redis):
-        # What is said of outages, clocks and keys is refused, for it does nothing.
+        # With such a store, settings about outages, clocks and keys would do nothing, so RateLimiter refuses them.
         parts = ("on_outage", "processes", "client_time", "key_prefix")
         said = {one: app.conf.get(f"fleetlimit_{one}") for one in parts}
         given = {one: value for one, value in said.items() if value is not None}
@@ -61,6 +61,7 @@ def _limiter(app: Any, runtime: Runtime) -> RateLimiter:
 
 
 def _tells(app: Any) -> Callable[[bool, BaseException | None], None]:
-    """It must not keep the app alive: the limiter is kept as long as the app."""
+    """A callback that sends the signal. It must not keep the app alive, because the app keeps the limiter, and the
+    limiter keeps the callback."""
     here = weakref.ref(app)
     return lambda away, cause: limits_outage.send(here(), away=away, cause=cause) and None
