@@ -55,7 +55,8 @@ def function(account: dict[str, Any], order: str = "o", *, force: bool = False) 
         ({"key": 5}, "key=5"),
         ({"cost": "{ordr}"}, "'ordr'"),
         ({"name": "a:b"}, "name='a:b'"),
-        ({"limit": None}, "limit=None"),
+        ({"limit": None}, "limit=None: the limit 'unit-bad' has no number of units"),
+        ({"name": "10/s", "limit": None}, 'write for instance @rate_limited("partner-api", 100'),
     ],
 )
 def test_refused_at_decoration(app: Celery, options: dict[str, Any], said: str) -> None:  # N7, N13
