@@ -130,7 +130,8 @@ class RateLimiter:
         return limiter_of(app)
 
     def acquire(self, limit: RateLimit | Sequence[Ask], key: Key = None, cost: int = 1) -> Decision:
-        """Spend `cost` units, or nothing.
+        """Spend `cost` units, or nothing. The caller gets no place in the line: while Celery tasks wait there, it is
+        hardly ever admitted, and `retry_after` is the time until all of them have started.
 
         :param limit: one limit, or several: then all are spent, or none. An element may be a
             limit, `(limit, key)` or `(limit, key, cost)`.
