@@ -102,6 +102,22 @@ def test_keys_and_costs_from_arguments() -> None:
     assert spend(bound(cost=lambda account, *_: account["size"]), acme) == ("", 3)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": "{account[size]}"},
+        {"key": "{order}"},
+        {"key": lambda account, **_: account["size"]},
+        {"cost": "{account[size]}"},
+    ],
+)
+def test_an_error_of_a_key_names_the_limit(options: dict[str, Any]) -> None:
+    """A task may have several."""
+    bound = rate_limited("unit-key", 10, 1, burst=5, **options)
+    with pytest.raises(KeyValueError, match=r"^limit 'unit-key': (key|cost)"):
+        spend(bound, {}, order="")
+
+
 def test_fields_of_one_template_do_not_run_together() -> None:  # N13
     bound = rate_limited("unit-two", 10, 1, key="{account}:{order}")
     keys = {spend(bound, *args)[0] for args in [("a:b", "c"), ("a", "b:c"), ("a%3Ab", "c")]}
