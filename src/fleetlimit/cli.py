@@ -117,7 +117,7 @@ def pause(name: str, seconds: float, force: bool, url: str | None) -> None:
             f"{name}: stays paused for {lasts:.0f} s, as was said before (--force shortens it)"
         )
     else:
-        click.echo(f"{name}: paused for {seconds:g} s")
+        click.echo(f"{name}: paused for {seconds:.15g} s")
 
 
 @main.command()

@@ -207,12 +207,14 @@ class RateLimiter:
 
         :param force: also shorten a longer pause, and pause a limit that nobody has announced.
         :returns: for how many seconds the limit is closed now.
-        :raises ConfigurationError: for `seconds` that are not a number above 0.
+        :raises ConfigurationError: for `seconds` that are not a number above 0, at most 10**9.
         :raises UnknownLimitError: for a limit that is not in use (see `configure`), without `force`.
         """
         number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
         if not number or not 0 < seconds <= 10**9:
-            raise ConfigurationError(f"seconds={seconds!r}: must be a number above 0")
+            raise ConfigurationError(
+                f"seconds={seconds!r}: must be a number above 0, at most {10**9}"
+            )
         self._known(name, force)
         return self._change(name, pause_us=max(1, round(seconds * 1e6)), forced=force)
 
