@@ -1,4 +1,4 @@
---@ state line
+--@ state * line
 -- Hand the tasks that are parked for one broker to another one's workers: only the lanes say whose they are.
 -- KEYS  state, line, tickets, lanes, due, room, started
 -- ARGV  1 now_us ('' = the server's clock)   2 the broker they were parked for   3 the other one

@@ -1,4 +1,4 @@
---@ state line room
+--@ state * line room
 -- What became of claimed messages: published (they are forgotten, and their tickets get a deadline), or not (the
 -- claim is given back, and after some tries the message lies in quarantine).
 -- KEYS  state, line, tickets, lanes, due, room, started, bad, and the index of rooms (not on a Cluster)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from fleetlimit.errors import ConfigurationError
-from fleetlimit.limit import ALGORITHMS, RateLimit
+from fleetlimit.limit import ALGORITHMS, DEFAULT, RateLimit
 
 __all__ = ["CHOICES", "RANGES", "BadParameter", "Scenario", "parse"]
 
@@ -41,7 +41,7 @@ class Scenario:
     """One run. `per` in seconds; `latency` in milliseconds, from a naive GET to its SET; `burst`
     None: the algorithm's own default. The same scenario gives the same run."""
 
-    algorithm: str = "gcra"
+    algorithm: str = DEFAULT
     traffic: str = "burst"
     instances: int = 3
     state: str = "atomic"
@@ -60,7 +60,7 @@ class Scenario:
 
     def code(self) -> str:
         """The same limit as a user writes it."""
-        extra = "" if self.algorithm == "gcra" else f', algorithm="{self.algorithm}"'
+        extra = "" if self.algorithm == DEFAULT else f', algorithm="{self.algorithm}"'
         extra += "" if self.burst is None else f", burst={self.burst}"
         per = int(self.per) if self.per == int(self.per) else self.per
         return f'RateLimit("partner-api", {self.limit}, per={per}{extra})'
