@@ -1,4 +1,4 @@
---@ state line
+--@ state * line
 -- Hand the tasks that are parked for one broker to the workers of another. Only the lanes name the broker.
 -- KEYS  state, line, tickets, lanes, due, room, started
 -- ARGV  1 now_us ('' = the server's clock)   2 the broker for which they were parked   3 the other broker

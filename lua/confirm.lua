@@ -1,4 +1,4 @@
---@ state line room
+--@ state * line room
 -- Take the results of claimed messages. A published message is forgotten, and its ticket gets a deadline. For any other
 -- message the claim is given back, and after some failed tries the message goes into quarantine.
 -- KEYS  state, line, tickets, lanes, due, room, started, bad, and the index of rooms (not on a Cluster)

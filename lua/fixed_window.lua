@@ -1,7 +1,6 @@
 -- The arithmetic of src/fleetlimit/algorithms/fixed_window.py. Rule: limit, guard_us, then the grid: per_us,
 -- offset_us, utc_us, change_us (0: none), later_us. State: when the window began, units used in it.
-local window = {}
-ALGORITHMS.f = window
+local window = { letter = 'f', size = 7, grows = 2, whole = 10, below = 3, pattern = '^1f:%d+:%d+:%-?%d+:%d+$' }
 
 local function number_at(r, at)
   local ahead = r[6] ~= 0 and at >= r[6] and r[7] or r[5]
@@ -89,3 +88,5 @@ function window.give_back(s, r, now, cost, spent)
   s.n[2] = math.max(0, s.n[2] - cost)
   return true
 end
+
+return window

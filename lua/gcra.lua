@@ -1,8 +1,28 @@
--- The arithmetic of src/fleetlimit/gcra.py. Rule: emission (ticks), ticks per us, capacity (ticks).
--- State: tat_us, tat_ticks (what is beyond that), ahead_us (by how much the tat may exceed the capacity).
+-- The arithmetic of src/fleetlimit/algorithms/gcra.py. Rule: emission (ticks), ticks per us, capacity (ticks).
+-- State: tat_us, tat_ticks (what is beyond that), ahead_us (by how much the tat may exceed the capacity). Stored as
+-- "1:<tat_us>" when there is no more to say, else as "1g:<units>:<tat_us>:<tat_ticks>:<ahead_us>".
 -- Keeps invariants 1 to 6 of gcra.py.
-local gcra = {}
-ALGORITHMS.g = gcra
+local gcra = { letter = 'g', size = 3, grows = 1, whole = 1010 }
+
+function gcra.load(s, value)
+  local tat = string.match(value, '^1:(%d+)$')
+  if tat then
+    s.full_at = tonumber(tat)
+    s.n = { s.full_at, 0, 0 }
+    return true
+  end
+  local units, ticks, ahead
+  units, tat, ticks, ahead = string.match(value, '^1g:(%d+):(%d+):(%d+):(%d+)$')
+  if not units then return false end
+  s.units, s.full_at = tonumber(units), tonumber(tat)
+  s.n = { s.full_at, tonumber(ticks), tonumber(ahead) }
+  return true
+end
+
+function gcra.save(s)
+  if s.units + s.n[2] + s.n[3] == 0 then return '1:' .. text(s.n[1]) end
+  return string.format('1g:%.0f:%.0f:%.0f:%.0f', s.units, s.n[1], s.n[2], s.n[3])
+end
 
 -- ticks that stand before a newcomer, and until `cost` units exist
 local function standing(s, r, now, cost)
@@ -54,3 +74,5 @@ function gcra.give_back(s, r, now, cost, spent, former)
   s.full_at = s.n and s.n[1] or 0
   return true
 end
+
+return gcra

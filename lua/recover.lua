@@ -1,4 +1,4 @@
---@ state line room
+--@ state * line room
 -- Put a message in quarantine back to its place, to be tried again, or drop it.
 -- KEYS  state, line, tickets, lanes, due, room, started, bad
 -- ARGV  1 now_us ('' = the server's clock)   2 ticket   3 'retry' or 'drop'   4 the broker if the entry names none

@@ -1,4 +1,4 @@
---@ state line
+--@ state * line
 -- Make the bucket full again. Tasks that wait keep their places. Foreign values at the keys are dropped.
 -- KEYS  state, line, tickets, lanes, due, room, started, override
 -- Reply integer: 1 if anything was stored, 0 if the bucket was full already.

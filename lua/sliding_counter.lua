@@ -1,7 +1,6 @@
 -- The arithmetic of src/fleetlimit/algorithms/sliding_counter.py. Rule: limit, per (ticks), guard (ticks),
 -- tick_us, offset_us. State: when the window began, units in it, units in the one before.
-local counter = {}
-ALGORITHMS.c = counter
+local counter = { letter = 'c', size = 5, grows = 3, whole = 10, below = 2, pattern = '^1c:%d+:%d+:%-?%d+:%d+:%d+$' }
 
 local function number_at(r, at) return math.floor((at - r[5]) / (r[2] * r[4])) end
 local function start_of(r, number) return number * r[2] * r[4] + r[5] end
@@ -103,3 +102,5 @@ function counter.give_back(s, r, now, cost, spent)
   s.n[which] = math.max(0, s.n[which] - cost)
   return true
 end
+
+return counter

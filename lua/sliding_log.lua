@@ -1,8 +1,20 @@
 -- The arithmetic of src/fleetlimit/algorithms/sliding_log.py. Rule: limit, per_us.
--- State: head, live, newest_us, shift_us, ahead_us, size; and the ring of starts behind the header.
-local log = {}
-ALGORITHMS.l = log
+-- State: head, live, newest_us, shift_us, ahead_us, size. Stored as "1l", 8 doubles (units, full_at_us, and these six),
+-- which are HEADER bytes, and behind them the ring of starts: 8 bytes for each unit.
+local log = { letter = 'l', size = 2, grows = 2, whole = 1010, holds_more = true }
 local MOVED = 1000 -- a late start moves so many younger entries at most
+
+function log.load(s, value)
+  if #value ~= HEADER then return false end
+  s.n = { struct.unpack('>dddddddd', value, 3) }
+  s.units, s.full_at = table.remove(s.n, 1), table.remove(s.n, 1)
+  local head, live, size = s.n[1], s.n[2], s.n[6]
+  return s.units >= 0 and head >= 0 and head < size and live >= 1 and live <= size and size <= 1000000
+end
+
+function log.save(s)
+  redis.call('SETRANGE', s.key, 0, '1l' .. struct.pack('>dddddddd', s.units, s.full_at, unpack(s.n, 1, 6)))
+end
 
 local function at_place(n, i) return HEADER + 8 * ((n[1] + i) % n[6]) end
 
@@ -83,7 +95,7 @@ function log.spend(s, r, now, cost, sleep)
   local extra = math.max(0, s.n[2] + cost - r[1])
   s.n = { (s.n[1] + extra) % r[1], s.n[2] + cost - extra, at, s.n[4], math.max(0, at - now), r[1] }
   put(s, s.n[2] - cost, cost, at)
-  s.kind, s.full_at = 'l', at + r[2]
+  s.full_at = at + r[2]
 end
 
 function log.delay(s, r, now, late, cost)
@@ -117,3 +129,5 @@ function log.give_back(s, r, now, cost, spent)
   if s.n then s.full_at = s.n[3] + r[2] else s.full_at = 0 end
   return true
 end
+
+return log

@@ -6,24 +6,39 @@
 -- Override, one string per limit: "1:<rules, parted by ;>:<pause_until_us>", and while hosts of the fleet make tasks
 -- late ":<margin, thousandths of the period>:<until_us>".
 -- State, one string per line:
---   "1:<tat_us>"                                                 gcra, when there is no more to say
---   "1<letter>:<units>:<full_at_us>:<numbers of the algorithm>"  g, f and c
---   '1l', 8 doubles (units, full_at_us, head, live, newest_us, shift_us, ahead_us, size), then the ring of
---   a log: 8 bytes for each unit
+--   "1<letter>:<units>:<full_at_us>:<numbers of the algorithm>"
+--   "1-:<units>"  somebody waits, and nothing is remembered
+--   an algorithm may have a form of its own, which begins with "1<letter>", too; that of the default algorithm may also
+--   begin with "1:", which is what try.lua reads and writes
 -- units: the sum of the costs waiting in the line (0: nobody waits, the line is not looked at);
 -- full_at_us: when nothing is remembered any more (0: nothing is).
 -- Numbers are doubles and tostring() keeps 14 digits: times are written with %.0f.
+--
+-- Algorithm, a table that its own file returns:
+--   letter       begins its rules and its states
+--   size         how many numbers its rules have
+--   grows        which of these numbers grows with an automatic margin (nil: none)
+--   whole        how many thousandths of the period this number stands for under the least margin
+--   below        which number is the period, below which the one that grows stays (nil: there is no such bound)
+--   pattern      which texts are states of it
+--   load, save   in place of `pattern`, for states in another form: load(s, value) takes units, full_at and n from what
+--                is stored, and says whether it could; save(s) returns what is to be stored, or nil if it has stored it
+--   holds_more   whether its states go on behind HEADER bytes, with what `load` need not see
+--   clamp, look, wait, pace, spend, delay, give_back: see `Algorithm` in src/fleetlimit/algorithms/base.py
 
 local SLACK_MS = 60000 -- an injected clock does not move with the server's expiry
 local FORM = '1'       -- of all that is stored here
 local LONGEST_SLEEP_US = 1000000 -- ahead of time nothing is booked by more
 local OVERRIDE = '^1:([a-z,;~%d%-]*):(%d+):?(%d*):?(%d*)$'
-local HEADER = 66      -- bytes before a log's ring
-local MAKERS = {}       -- by letter: make the algorithm of gcra.lua, fixed_window.lua, ...
+local HEADER = 66      -- so many bytes of a state are read at first
+local DEFAULT           -- the letter of the default algorithm
+local MAKERS = {}       -- by letter: makes an algorithm. Both are set by the `*` in a script's first line
 local ALGORITHMS = setmetatable({}, { __index = function(made, letter)
-  if not MAKERS[letter] then return nil end
-  MAKERS[letter]()
-  return rawget(made, letter)
+  local make = MAKERS[letter]
+  if not make then return nil end
+  local algorithm = make()
+  made[letter] = algorithm
+  return algorithm
 end })
 
 -- now_us from the server's clock, or the injected one; and the slack for a TTL
@@ -59,12 +74,12 @@ local function foreign(key, value, what)
 end
 
 -- the algorithm of a rule, and its numbers
-local SIZES = { g = 3, f = 7, c = 5, l = 2 }
 local function rule_of(value)
-  local letter, r = string.sub(value, 1, 1), numbers_of(string.sub(value, 3))
-  local size = SIZES[letter]
-  if not size or #r ~= size or r[1] < 1 or r[2] < 0 then error('FLEETLIMIT not a rule: ' .. value) end
-  return ALGORITHMS[letter], r
+  local algorithm, r = ALGORITHMS[string.sub(value, 1, 1)], numbers_of(string.sub(value, 3))
+  if not algorithm or #r ~= algorithm.size or r[1] < 1 or (r[2] or 0) < 0 then
+    error('FLEETLIMIT not a rule: ' .. value)
+  end
+  return algorithm, r
 end
 
 local LEAST_MARGIN, MOST_MARGIN = 10, 100
@@ -76,13 +91,12 @@ local function widened(rule, margin)
   local letter, own = string.match(rule, '^(%a),(.*)~10$')
   if not own then return rule end
   margin = math.min(margin, MOST_MARGIN)
-  -- which number grows with the margin, how many thousandths of the period that is under the least one, and which
-  -- number is the period, below which it stays (made here, and not in every decision)
-  local grows = ({ g = { 1, 1010 }, l = { 2, 1010 }, f = { 2, 10, 3 }, c = { 3, 10, 2 } })[letter]
-  local r = numbers_of(own)
-  local number, more, whole = r[grows[1]], margin - LEAST_MARGIN, grows[2]
-  number = number + math.floor(number / whole) * more + math.ceil(number % whole * more / whole)
-  r[grows[1]] = grows[3] and math.min(number, r[grows[3]] - 1) or number
+  local algorithm, r = ALGORITHMS[letter] or {}, numbers_of(own)
+  local number, more, whole, below = r[algorithm.grows], margin - LEAST_MARGIN, algorithm.whole, algorithm.below
+  if number then
+    number = number + math.floor(number / whole) * more + math.ceil(number % whole * more / whole)
+    r[algorithm.grows] = below and math.min(number, r[below] - 1) or number
+  end
   for i = 1, #r do r[i] = text(r[i]) end
   return letter .. ',' .. table.concat(r, ',') .. '~' .. text(margin)
 end
@@ -109,36 +123,30 @@ local function in_force(key, given, now, rule)
   return margin > LEAST_MARGIN and widened(rule, margin) or rule, math.max(pause - now, 0), margin
 end
 
+-- a state in the form that most algorithms have; whether it is one
+local function loaded(s, value, pattern)
+  if not string.find(value, pattern) then return false end
+  s.n = numbers_of(string.sub(value, 4))
+  s.units, s.full_at = table.remove(s.n, 1), table.remove(s.n, 1)
+  return true
+end
+
 -- s: key, units, full_at; and kind (a letter) and n (the algorithm's numbers) if anything is remembered
 local function load(key)
   local s = { key = key, units = 0, full_at = 0 }
   local value = redis.call('GETRANGE', key, 0, HEADER - 1)
   if value == '' and redis.call('EXISTS', key) == 0 then return s end
   local kind = string.sub(value, 2, 2)
-  if #value == HEADER and kind ~= 'l' then value = redis.call('GET', key) end -- it may be longer
-  if string.sub(value, 1, 1) ~= FORM then foreign(key, value, 'a state') end
-  if kind == 'g' then
-    local units, tat, ticks, ahead = string.match(value, '^1g:(%d+):(%d+):(%d+):(%d+)$')
-    if not units then foreign(key, value, 'a state') end
-    s.units, s.full_at = tonumber(units), tonumber(tat)
-    s.n = { s.full_at, tonumber(ticks), tonumber(ahead) }
-  elseif string.find(value, '^1:%d+$') then
-    kind, s.n = 'g', { tonumber(string.sub(value, 3)), 0, 0 }
-    s.full_at = s.n[1]
-  elseif kind == 'l' and #value == HEADER then
-    s.n = { struct.unpack('>dddddddd', value, 3) }
-    s.units, s.full_at = table.remove(s.n, 1), table.remove(s.n, 1)
-    local head, live, size = s.n[1], s.n[2], s.n[6]
-    if not (s.units >= 0 and head >= 0 and head < size and live >= 1 and live <= size and size <= 1000000) then
-      foreign(key, value, 'a state')
-    end
-  elseif string.find(value, '^1f:%d+:%d+:%-?%d+:%d+$') or string.find(value, '^1c:%d+:%d+:%-?%d+:%d+:%d+$') then
-    s.n = numbers_of(string.sub(value, 4))
-    s.units, s.full_at = table.remove(s.n, 1), table.remove(s.n, 1)
-  else
-    foreign(key, value, 'a state')
+  local algorithm = string.sub(value, 1, 1) == FORM and ALGORITHMS[kind == ':' and DEFAULT or kind]
+  if not algorithm then
+    s.units = tonumber(string.match(value, '^1%-:(%d+)$')) or foreign(key, value, 'a state')
+    return s
   end
-  s.kind = kind
+  if #value == HEADER and not algorithm.holds_more then value = redis.call('GET', key) end -- it may be longer
+  local known
+  if algorithm.load then known = algorithm.load(s, value) else known = loaded(s, value, algorithm.pattern) end
+  if not known then foreign(key, value, 'a state') end
+  s.kind = algorithm.letter
   if s.full_at == 0 then s.n = nil end
   return s
 end
@@ -153,22 +161,14 @@ end
 
 -- ttl_ms 0: for ever (somebody is parked); nil: as before
 local function save(s, ttl_ms)
-  if s.n and s.kind == 'l' then
-    redis.call('SETRANGE', s.key, 0, '1l' .. struct.pack('>dddddddd', s.units, s.full_at, unpack(s.n, 1, 6)))
+  local algorithm, value = s.n and ALGORITHMS[s.kind], nil
+  if not algorithm then value = FORM .. '-:' .. text(s.units)
+  elseif algorithm.save then value = algorithm.save(s)
+  else value = string.format('1%s:%.0f:%.0f:%s', s.kind, s.units, s.full_at, joined(s.n)) end
+  if not value then
     if ttl_ms == 0 then redis.call('PERSIST', s.key)
     elseif ttl_ms then redis.call('PEXPIRE', s.key, text(ttl_ms)) end
-    return
-  end
-  local value = '1g:' .. text(s.units) .. ':0:0:0'
-  if s.n and s.kind == 'g' then
-    value = '1:' .. text(s.n[1])
-    if s.units + s.n[2] + s.n[3] > 0 then
-      value = string.format('1g:%.0f:%.0f:%.0f:%.0f', s.units, s.n[1], s.n[2], s.n[3])
-    end
-  elseif s.n then
-    value = string.format('1%s:%.0f:%.0f:%s', s.kind, s.units, s.full_at, joined(s.n))
-  end
-  if ttl_ms == 0 then redis.call('SET', s.key, value)
+  elseif ttl_ms == 0 then redis.call('SET', s.key, value)
   elseif ttl_ms then redis.call('SET', s.key, value, 'PX', text(ttl_ms))
   else redis.call('SET', s.key, value, 'KEEPTTL') end
 end

@@ -1,4 +1,4 @@
---@ state line room
+--@ state * line room
 -- Tell how many tasks wait under one key. Writes nothing.
 -- KEYS  state, line, tickets, lanes, due, room, started, bad, override
 -- ARGV  1 now_us ('' = the server's clock)   2 override ('' = read the key)

@@ -1,4 +1,4 @@
---@ state line
+--@ state * line
 -- Take a task out of its line, and its message out of the room if it is parked.
 -- KEYS  state, line, tickets, lanes, due, room, started
 -- ARGV  1 now_us ('' = the server's clock)   2 ticket   3 '' = in any case; 'parked' = only if its message lies here

@@ -9,11 +9,19 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from fleetlimit.algorithms.base import LEAST_MARGIN, Algorithm
-from fleetlimit.algorithms.choose import ALGORITHMS, BURSTY, rule_of
+from fleetlimit.algorithms.registry import (
+    ALGORITHMS,
+    DEFAULT,
+    ONE_OF_EACH,
+    kind_of,
+    name_of,
+    rule_of,
+)
 from fleetlimit.errors import ConfigurationError, CostError
 
 __all__ = [
     "ALGORITHMS",
+    "DEFAULT",
     "DEFAULT_MARGIN",
     "POLICIES",
     "RateLimit",
@@ -68,7 +76,7 @@ class RateLimit:
     burst: int = 1
     margin: float | str = DEFAULT_MARGIN
     on_outage: str | None = None
-    algorithm: str = "gcra"
+    algorithm: str = DEFAULT
     offset: float = 0.0
     tz: str | None = None
     _rule: Algorithm = field(init=False, repr=False, compare=False)
@@ -82,7 +90,7 @@ class RateLimit:
         burst: int | None = None,
         margin: float | str = DEFAULT_MARGIN,
         on_outage: str | None = None,
-        algorithm: str = "gcra",
+        algorithm: str = DEFAULT,
         offset: float | timedelta = 0.0,
         tz: str | None = None,
     ) -> None:
@@ -132,13 +140,12 @@ class RateLimit:
     @property
     def most(self) -> int:
         """The most that one run may cost."""
-        return self.burst if self.algorithm in BURSTY else self.limit
+        return kind_of(self.algorithm).most(self)
 
     @property
     def bound(self) -> int:
         """The most units of cost 1 in any window of `per`, wherever it begins."""
-        across = {"fixed_window": 2 * self.limit, "sliding_counter": 2 * self.limit - 1}
-        return across.get(self.algorithm, self.limit + self.burst - 1)
+        return kind_of(self.algorithm).bound(self)
 
     def check_cost(self, cost: int) -> int:
         """Return `cost` if it can ever be admitted.
@@ -156,12 +163,13 @@ class RateLimit:
         return cost
 
     def _checked_burst(self, burst: int | None) -> int:
-        if self.algorithm not in BURSTY:
+        name = name_of(self.algorithm)
+        if "burst" not in name.options:
             if burst is not None and _whole("burst", burst) != 1:
                 raise ConfigurationError(f"burst={_short(burst)}: {self.algorithm} has no burst")
             return 1
         if burst is None:
-            return self.limit if self.algorithm == "token_bucket" else 1
+            return self.limit if name.full_burst else 1
         if _whole("burst", burst) > self.limit:
             raise ConfigurationError(
                 f"burst={burst!r} is above limit={self.limit!r}: a burst is part of the period's units"
@@ -174,30 +182,22 @@ class RateLimit:
         number = isinstance(offset, (int, float)) and not isinstance(offset, bool)
         if not number or not abs(offset) < 1e9:  # type: ignore[arg-type]  # number says it has one
             raise ConfigurationError(f"offset={_short(offset)}: must be seconds or a timedelta")
-        if offset and self.algorithm not in ("fixed_window", "sliding_counter"):
+        if offset and "offset" not in name_of(self.algorithm).options:
             raise ConfigurationError(f"offset={offset!r}: {self.algorithm} has no windows to align")
         return float(offset)  # type: ignore[arg-type]  # same
 
     def _checked_zone(self, tz: object) -> str | None:
         if tz is None:
             return None
-        if self.algorithm != "fixed_window":
-            raise ConfigurationError(f"tz={_short(tz)}: only fixed_window is aligned to a zone")
+        if "tz" not in name_of(self.algorithm).options:
+            zoned = " or ".join(one for one in ALGORITHMS if "tz" in name_of(one).options)
+            raise ConfigurationError(f"tz={_short(tz)}: only {zoned} is aligned to a zone")
         try:
             if not isinstance(tz, str):
                 raise TypeError("not a name")
             return ZoneInfo(tz).key
         except (TypeError, ValueError, OSError, LookupError) as error:
             raise ConfigurationError(f"tz={_short(tz)}: no such time zone here: {error}") from error
-
-
-#: What each algorithm takes beside limit, period and margin.
-_PARTS = {
-    "gcra": {"burst"},
-    "fixed_window": {"offset", "tz"},
-    "sliding_log": set[str](),
-    "sliding_counter": {"offset"},
-}
 
 
 def rules_of(name: str, own: str | None, given: dict[str, Any]) -> tuple[Algorithm, ...]:
@@ -211,16 +211,13 @@ def rules_of(name: str, own: str | None, given: dict[str, Any]) -> tuple[Algorit
     if own:
         RateLimit(name, **given, algorithm=own)
     found = []
-    for algorithm, parts in _PARTS.items():
-        numbers = {
-            part: value
-            for part, value in given.items()
-            if part in parts or part in ("limit", "per", "margin")
-        }
+    for algorithm in ONE_OF_EACH:
+        parts = {"limit", "per", "margin"} | name_of(algorithm).options
+        numbers = {part: value for part, value in given.items() if part in parts}
         try:
             found.append(RateLimit(name, **numbers, algorithm=algorithm).rule)
         except ConfigurationError:
-            if algorithm == "gcra" and not own:
+            if algorithm == DEFAULT and not own:
                 raise
     return tuple(found)
 

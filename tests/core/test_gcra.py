@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlimit.gcra import Rule, State, clamped, delay, give_back
+from fleetlimit.algorithms.gcra import Rule, State, clamped, delay, give_back
 from fleetlimit.limit import RateLimit
 
 MS = 1000

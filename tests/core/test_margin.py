@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlimit.algorithms.base import LEAST_MARGIN, MOST_MARGIN
-from fleetlimit.algorithms.choose import ALGORITHMS, from_wire
+from fleetlimit.algorithms.gcra import Rule
+from fleetlimit.algorithms.registry import ALGORITHMS, from_wire
 from fleetlimit.errors import ConfigurationError
-from fleetlimit.gcra import Rule
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import Override
 

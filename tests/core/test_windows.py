@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlimit.algorithms.base import Algorithm
-from fleetlimit.algorithms.choose import from_wire
-from fleetlimit.algorithms.fixed_window import FixedWindow
+from fleetlimit.algorithms.fixed_window import FixedWindow, grid_of
+from fleetlimit.algorithms.registry import from_wire
 from fleetlimit.algorithms.sliding_counter import SlidingCounter
 from fleetlimit.limit import RateLimit
 
@@ -209,10 +209,8 @@ class TestZones:
     DAY = RateLimit("x", 5, 86_400, algorithm="fixed_window", tz="America/New_York", margin=0)
 
     def rule_on(self, year: int, month: int, day: int) -> FixedWindow:
-        from fleetlimit.algorithms import choose
-
         today = int(datetime(year, month, day, tzinfo=ZoneInfo("UTC")).timestamp()) // 86_400
-        return FixedWindow(5, 0, choose._grid(86_400_000_000, 0, "America/New_York", today))
+        return FixedWindow(5, 0, grid_of(86_400_000_000, 0, "America/New_York", today))
 
     @pytest.mark.parametrize(
         ("day", "hours"), [((2026, 3, 8), 23), ((2026, 11, 1), 25), ((2026, 6, 1), 24)]

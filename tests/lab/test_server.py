@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 
-from fleetlimit.algorithms.choose import BURSTY
+from fleetlimit.algorithms.registry import name_of
 from fleetlimit.cli import main
 from fleetlimit.lab.report import report
 from fleetlimit.lab.scenario import CHOICES, RANGES, Scenario
@@ -138,7 +138,7 @@ def test_the_page_offers_what_the_server_takes(url: str) -> None:
     page.feed(get(url)[2])
     algorithms = list(CHOICES["algorithm"])
     assert list(page.tabs) == algorithms
-    assert [name for name in algorithms if page.tabs[name]] == list(BURSTY)
+    assert page.tabs == {name: "burst" in name_of(name).options for name in algorithms}
     assert {k: tuple(v) for k, v in page.choices.items()} == {
         k: v for k, v in CHOICES.items() if k != "algorithm"
     }

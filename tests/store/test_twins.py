@@ -9,6 +9,7 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fleetlimit.algorithms.registry import ONE_OF_EACH, kind_of
 from fleetlimit.conformance import Clock
 from fleetlimit.demo.processes import Server
 from fleetlimit.limit import RateLimit
@@ -34,6 +35,12 @@ LIMITS = [
     RateLimit("b", 7, 1, algorithm="leaky_bucket", margin="auto"),
     RateLimit("a", 7, 1, algorithm="sliding_log"),
     RateLimit("c", 7, 1, algorithm="fixed_window"),
+]
+# And one of each algorithm that is not among them, such as one that was just added.
+LIMITS += [
+    RateLimit("n", 7, 1, algorithm=one, margin="auto")
+    for one in ONE_OF_EACH
+    if kind_of(one) not in {type(limit.rule) for limit in LIMITS}
 ]
 OVERRIDES = [
     *[()] * 4,

@@ -1,5 +1,5 @@
 """The ways to count: each in whole numbers, without a clock, a store or I/O.
 
-`gcra` (with `token_bucket` and `leaky_bucket`, which are the same arithmetic under another burst) lies in
-`fleetlimit.gcra`; the window algorithms lie here. Each has its twin in `lua/`.
+Each algorithm is one module here, and its twin in `lua/`, which has the same name. `registry` finds them. What they
+share is in `base`, `window` and `whole`.
 """

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from fleetlimit.gcra import Rule
+    from fleetlimit.algorithms.gcra import Rule
+    from fleetlimit.limit import RateLimit
 
-__all__ = ["LEAST_MARGIN", "MOST_MARGIN", "Algorithm", "Standing", "Verdict", "grown"]
+__all__ = ["LEAST_MARGIN", "MOST_MARGIN", "Algorithm", "Name", "Standing", "Verdict", "grown"]
 
 #: What an automatic margin is at least and at most, thousandths of the period.
 LEAST_MARGIN, MOST_MARGIN = 10, 100
@@ -40,8 +42,25 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Name:
+    """What one public name of an algorithm means.
+
+    :param title: the name in words, as it stands within a sentence.
+    :param options: those of `burst`, `offset` and `tz` that a limit of this name takes.
+    :param full_burst: whether a burst that is not given is the whole limit; otherwise it is 1.
+    """
+
+    title: str
+    options: frozenset[str] = frozenset()
+    full_burst: bool = False
+
+
+@dataclass(frozen=True)
 class Algorithm(ABC):
     """One limit's numbers, and how it counts with them. Immutable.
+
+    A subclass that declares `names` is found by `algorithms/registry.py`, which is how everything else learns of it.
+    Its twin in `lua/` has the name of the subclass's module.
 
     A *state* is what is stored for one key: None when nothing is remembered, else an immutable value of the
     algorithm's own (`SlidingLog` shares one ring between its states). `clamped`, `beyond`,
@@ -53,16 +72,54 @@ class Algorithm(ABC):
 
     margin: int = field(default=0, kw_only=True)
 
+    #: The public names that the class serves. The first one stands for all of them where one is enough.
+    names: ClassVar[Mapping[str, Name]]
+    #: Begins the texts of its rules and of its states: a letter from a to z that no other algorithm has.
+    letter: ClassVar[str]
+    #: How many whole numbers its rules have.
+    size: ClassVar[int]
+    #: Sorts the names wherever they are listed.
+    order: ClassVar[int] = 100
+    #: Whether its windows begin at fixed times.
+    aligned: ClassVar[bool] = False
+    #: Whether `wait_us` is exact for a place in the line, and a saturated limit is used up. If not, both are nearly so.
+    exact: ClassVar[bool] = True
+
+    @classmethod
+    @abstractmethod
+    def from_limit(cls, limit: RateLimit) -> Algorithm:
+        """The rule of a limit whose options are checked already (`margin` is set by `rule_of`).
+
+        :raises ConfigurationError: for numbers that cannot be counted exactly.
+        """
+
+    @classmethod
+    def from_numbers(cls, numbers: Sequence[int], margin: int = 0) -> Algorithm:
+        """The rule with these `numbers`, which are `size` many."""
+        make: Callable[..., Algorithm] = cls
+        return make(*numbers, margin=margin)
+
+    @classmethod
+    @abstractmethod
+    def bound(cls, limit: RateLimit) -> int:
+        """The most units of cost 1 in any window of the limit's period, wherever the window begins."""
+
+    @classmethod
+    def most(cls, limit: RateLimit) -> int:
+        """The most that one run may cost."""
+        return limit.burst if "burst" in cls.names[limit.algorithm].options else limit.limit
+
     @property
     def wire(self) -> str:
-        """The numbers as the scripts take them: a letter and whole numbers, parted by commas; and behind a `~` an
-        automatic margin."""
-        return f"{self.numbers}~{self.margin}" if self.margin else self.numbers
+        """The rule as the scripts take it: the letter and the numbers, parted by commas; and behind a `~` an automatic
+        margin."""
+        own = f"{self.letter},{self.numbers}"
+        return f"{own}~{self.margin}" if self.margin else own
 
     @property
     @abstractmethod
     def numbers(self) -> str:
-        """The same without the margin."""
+        """The rule's whole numbers, parted by commas. The first one is at least 1 and the second one at least 0."""
 
     def widened(self, margin: int) -> Any:
         """The rule with so large a margin in force, thousandths of the period: itself, unless its margin is
@@ -128,11 +185,19 @@ class Algorithm(ABC):
 
     @abstractmethod
     def read_state(self, text: str) -> Any:
-        """A state from a script's reply (see `wire`); '' is None."""
+        """A state from a script's reply: its whole numbers, at most six, parted by colons; '' is None."""
 
     @abstractmethod
     def write_state(self, state: Any) -> str:
         """The same for `give_back`."""
+
+    def short(self, cost: int) -> tuple[bytes, ...] | None:
+        """What `lua/try.lua` takes of this rule; None if that script does not decide as this rule does."""
+        return None
+
+    def short_state(self, number: int, now_us: int) -> Any:
+        """The (clamped) state that `lua/try.lua` found; 0 is None."""
+        raise NotImplementedError("try.lua does not know this algorithm")
 
     def decide(self, state: Any, now_us: int, cost: int = 1, *, max_sleep_us: int = 0) -> Verdict:
         """Admit `cost` units now, or after a sleep of at most `max_sleep_us`, or deny.

@@ -13,12 +13,29 @@ is counted in one window here and arrives in the next. Invariants (tests in `tes
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
+from zoneinfo import ZoneInfo
 
-from fleetlimit.algorithms.base import LEAST_MARGIN, Standing, grown
+from fleetlimit.algorithms.base import LEAST_MARGIN, Name, Standing, grown
+from fleetlimit.algorithms.whole import EXACT, guard_us, inexact
 from fleetlimit.algorithms.window import LONGEST_SLEEP_US, Window
+from fleetlimit.errors import ConfigurationError
 
-__all__ = ["Counted", "FixedWindow", "Grid"]
+if TYPE_CHECKING:
+    from fleetlimit.limit import RateLimit
+
+__all__ = ["Counted", "FixedWindow", "Grid", "grid_of"]
+
+_DAY = 86_400
+# Clocks that are set back show an hour twice: shorter windows would come twice with it.
+_SHORTEST_ZONED = 3600
+# A grid knows of one change of the clocks; somewhere two of them are a month apart.
+_LONGEST_ZONED = 14 * _DAY
 
 
 @dataclass(frozen=True)
@@ -60,15 +77,43 @@ class Counted:
 class FixedWindow(Window):
     """`limit` units per window of `grid`; none in its last `guard_us`."""
 
+    names: ClassVar[Mapping[str, Name]] = {
+        "fixed_window": Name("fixed window", frozenset({"offset", "tz"}))
+    }
+    letter = "f"
+    size = 7
+    order = 1
+    aligned = True
+
     limit: int
     guard_us: int
     grid: Grid
+
+    @classmethod
+    def from_limit(cls, limit: RateLimit) -> FixedWindow:
+        if limit.limit >= EXACT:
+            raise inexact(limit)
+        if limit.tz and not _SHORTEST_ZONED <= limit.per <= _LONGEST_ZONED:
+            raise ConfigurationError(
+                f"per={limit.per!r}: windows of a time zone last from an hour to two weeks"
+            )
+        today = int(time.time()) // _DAY if limit.tz else 0
+        grid = grid_of(limit.per_us, round(limit.offset * 1e6), limit.tz, today)
+        return cls(limit.limit, guard_us(limit), grid)
+
+    @classmethod
+    def from_numbers(cls, numbers: Sequence[int], margin: int = 0) -> FixedWindow:
+        return cls(numbers[0], numbers[1], Grid(*numbers[2:]), margin=margin)
+
+    @classmethod
+    def bound(cls, limit: RateLimit) -> int:
+        return 2 * limit.limit
 
     @property
     def numbers(self) -> str:
         grid = self.grid
         numbers = (grid.per_us, grid.offset_us, grid.utc_us, grid.change_us, grid.later_us)
-        return ",".join(map(str, ("f", self.limit, self.guard_us, *numbers)))
+        return ",".join(map(str, (self.limit, self.guard_us, *numbers)))
 
     def _widened(self, margin: int) -> FixedWindow:
         guard = min(grown(self.guard_us, margin, LEAST_MARGIN), self.grid.per_us - 1)
@@ -174,3 +219,30 @@ class FixedWindow(Window):
             full = max(0, before - room)  # units that go into later windows
             number += 1 + full // self.limit + (full % self.limit + cost > self.limit)
         return number, max(now_us, self.grid.start(number))
+
+
+@lru_cache(maxsize=256)
+def grid_of(per_us: int, offset_us: int, tz: str | None, today: int) -> Grid:
+    """The grid, with the zone's first change from two days and a window ago on, up to a year ahead: this
+    host's clock need only know the date (`today`, in days since the epoch)."""
+    if tz is None:
+        return Grid(per_us, offset_us)
+    zone = ZoneInfo(tz)
+    first = (today - 2) * _DAY - per_us // 10**6
+    utc = _ahead(zone, first)
+    for day in range(first, first + 400 * _DAY, _DAY):
+        if _ahead(zone, day + _DAY) != utc:
+            low, high = day, day + _DAY
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if _ahead(zone, middle) == utc else (low, middle)
+            later = _ahead(zone, high)
+            return Grid(per_us, offset_us, utc * 10**6, high * 10**6, later * 10**6)
+    return Grid(per_us, offset_us, utc * 10**6)
+
+
+def _ahead(zone: ZoneInfo, at: int) -> int:
+    """By how many seconds a zone's clocks are ahead of UTC."""
+    found = datetime.fromtimestamp(at, timezone.utc).astimezone(zone).utcoffset()
+    assert found is not None  # a ZoneInfo always knows
+    return round(found.total_seconds())

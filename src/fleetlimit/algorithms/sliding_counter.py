@@ -12,10 +12,16 @@ holds up to `2 * limit - 1`. Invariants (tests in `tests/core/test_windows.py`):
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
 
-from fleetlimit.algorithms.base import LEAST_MARGIN, Standing, grown
+from fleetlimit.algorithms.base import LEAST_MARGIN, Name, Standing, grown
+from fleetlimit.algorithms.whole import EXACT, guard_us, inexact
 from fleetlimit.algorithms.window import LONGEST_SLEEP_US, Window
+
+if TYPE_CHECKING:
+    from fleetlimit.limit import RateLimit
 
 __all__ = ["Pair", "SlidingCounter"]
 
@@ -36,15 +42,40 @@ class SlidingCounter(Window):
     """`limit` units per `per` ticks of `tick_us` microseconds, so coarse that `limit * per` is exact in the
     scripts; windows begin at multiples of `per`, plus `offset_us`. None start in the last `guard` ticks."""
 
+    names: ClassVar[Mapping[str, Name]] = {
+        "sliding_counter": Name("sliding counter", frozenset({"offset"}))
+    }
+    letter = "c"
+    size = 5
+    order = 3
+    aligned = True
+    exact = False
+
     limit: int
     per: int
     guard: int
     tick_us: int
     offset_us: int
 
+    @classmethod
+    def from_limit(cls, limit: RateLimit) -> SlidingCounter:
+        """Choose the tick: as fine as keeps `limit * per` exact."""
+        for tick_us in (1, 1000, 10**6):
+            per = limit.per_us // tick_us
+            if per * tick_us == limit.per_us and limit.limit * per < EXACT // 2:
+                guard = -(-guard_us(limit) // tick_us)
+                if guard >= per:
+                    break
+                return cls(limit.limit, per, guard, tick_us, round(limit.offset * 1e6))
+        raise inexact(limit)
+
+    @classmethod
+    def bound(cls, limit: RateLimit) -> int:
+        return 2 * limit.limit - 1
+
     @property
     def numbers(self) -> str:
-        return f"c,{self.limit},{self.per},{self.guard},{self.tick_us},{self.offset_us}"
+        return f"{self.limit},{self.per},{self.guard},{self.tick_us},{self.offset_us}"
 
     def _widened(self, margin: int) -> SlidingCounter:
         guard = min(grown(self.guard, margin, LEAST_MARGIN), self.per - 1)

@@ -13,14 +13,24 @@ unit, in Redis and here. Invariants (tests in `tests/core/test_windows.py`):
 
 from __future__ import annotations
 
+import math
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
 
-from fleetlimit.algorithms.base import Standing, grown
+from fleetlimit.algorithms.base import Name, Standing, grown
+from fleetlimit.algorithms.whole import stretched_us
 from fleetlimit.algorithms.window import Window
+from fleetlimit.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from fleetlimit.limit import RateLimit
 
 __all__ = ["Log", "SlidingLog"]
 
+# A log holds 8 bytes for each unit: this is 8 MB a key.
+_LONGEST = 1_000_000
 #: A late start moves so many younger entries at most.
 _MOVED = 1000
 
@@ -63,12 +73,30 @@ class Log:
 class SlidingLog(Window):
     """`limit` units in any window of `per_us` (the margin included)."""
 
+    names: ClassVar[Mapping[str, Name]] = {"sliding_log": Name("sliding log")}
+    letter = "l"
+    size = 2
+    order = 2
+
     limit: int
     per_us: int
 
+    @classmethod
+    def from_limit(cls, limit: RateLimit) -> SlidingLog:
+        if limit.limit > _LONGEST:
+            raise ConfigurationError(
+                f"limit={limit.limit!r}: a sliding_log of more than {_LONGEST} units takes too much "
+                "memory in Redis; sliding_counter or gcra count any number"
+            )
+        return cls(limit.limit, math.ceil(stretched_us(limit)))
+
+    @classmethod
+    def bound(cls, limit: RateLimit) -> int:
+        return limit.limit
+
     @property
     def numbers(self) -> str:
-        return f"l,{self.limit},{self.per_us}"
+        return f"{self.limit},{self.per_us}"
 
     def _widened(self, margin: int) -> SlidingLog:
         return replace(self, per_us=grown(self.per_us, margin, 1010), margin=margin)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from fleetlimit.algorithms.base import Algorithm
-from fleetlimit.gcra import Rule
+from fleetlimit.algorithms.gcra import Rule
 
 __all__ = ["LONGEST_SLEEP_US", "Window"]
 

@@ -22,7 +22,7 @@ from fleetlimit.celery.gate import enter_function
 from fleetlimit.celery.origin import caller, described, naming
 from fleetlimit.celery.task import bind_shared, gated, install
 from fleetlimit.errors import ConfigurationError
-from fleetlimit.limit import DEFAULT_MARGIN, RateLimit
+from fleetlimit.limit import DEFAULT, DEFAULT_MARGIN, RateLimit
 
 __all__ = ["rate_limited"]
 
@@ -59,7 +59,7 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
         burst: int | None = None,
         margin: float | str = DEFAULT_MARGIN,
         on_outage: str | None = None,
-        algorithm: str = "gcra",
+        algorithm: str = DEFAULT,
         offset: float | timedelta = 0.0,
         tz: str | None = None,
         key: Spec = None,

@@ -18,26 +18,27 @@ again, set `test_what_says_nothing_goes_away = None`.
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable, Iterator
 
 import pytest
 
 pytest.register_assert_rewrite(
-    "fleetlimit.conformance.algorithms",
-    "fleetlimit.conformance.gcra",
-    "fleetlimit.conformance.line",
+    *(module.name for module in pkgutil.iter_modules(__path__, f"{__name__}."))
 )
 
 from fleetlimit.conformance.algorithms import AlgorithmSuite  # noqa: E402  # after the rewriting
 from fleetlimit.conformance.clock import START, Clock  # noqa: E402  # same
 from fleetlimit.conformance.gcra import GcraSuite  # noqa: E402  # same
 from fleetlimit.conformance.line import LineSuite  # noqa: E402  # same
+from fleetlimit.conformance.sliding_counter import SlidingCounterSuite  # noqa: E402  # same
+from fleetlimit.conformance.sliding_log import SlidingLogSuite  # noqa: E402  # same
 from fleetlimit.store.base import Store  # noqa: E402  # same
 
 __all__ = ["START", "Clock", "StoreConformance"]
 
 
-class StoreConformance(AlgorithmSuite, GcraSuite, LineSuite):
+class StoreConformance(AlgorithmSuite, GcraSuite, SlidingLogSuite, SlidingCounterSuite, LineSuite):
     """Make a subclass with `factory`, `empty` and `stored`."""
 
     #: Makes a store. `clock` is a callable that returns microseconds since the epoch.

@@ -12,9 +12,6 @@ from fleetlimit.lab.words import excess, figures, summary, tone
 
 __all__ = ["report"]
 
-#: The algorithms whose windows begin at fixed times.
-_ALIGNED = ("fixed_window", "sliding_counter")
-
 
 def report(run: Run) -> dict[str, Any]:
     """A JSON document. Its times are microseconds since the start of the run.
@@ -41,9 +38,7 @@ def report(run: Run) -> dict[str, Any]:
         "limit": scenario.limit,
         "instances": scenario.instances,
         "view": [begin, end],
-        "boundaries": [
-            t for t in range(0, end + 1, per) if t >= begin and scenario.algorithm in _ALIGNED
-        ],
+        "boundaries": [t for t in range(0, end + 1, per) if t >= begin and limit.rule.aligned],
         "marks": marks,
         "curve": trailing(starts, per),
         "worst": {

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from fleetlimit.errors import ConfigurationError
-from fleetlimit.limit import ALGORITHMS, RateLimit
+from fleetlimit.limit import ALGORITHMS, DEFAULT, RateLimit
 
 __all__ = ["CHOICES", "RANGES", "BadParameter", "Scenario", "parse"]
 
@@ -41,7 +41,7 @@ class Scenario:
     """The parameters of one run. `per` is in seconds. `latency` is the time from a naive GET to its SET, in
     milliseconds. `burst` None is the algorithm's own default. The same scenario gives the same run."""
 
-    algorithm: str = "gcra"
+    algorithm: str = DEFAULT
     traffic: str = "burst"
     instances: int = 3
     state: str = "atomic"
@@ -60,7 +60,7 @@ class Scenario:
 
     def code(self) -> str:
         """The limit as a user writes it in Python."""
-        extra = "" if self.algorithm == "gcra" else f', algorithm="{self.algorithm}"'
+        extra = "" if self.algorithm == DEFAULT else f', algorithm="{self.algorithm}"'
         extra += "" if self.burst is None else f", burst={self.burst}"
         per = int(self.per) if self.per == int(self.per) else self.per
         return f'RateLimit("partner-api", {self.limit}, per={per}{extra})'

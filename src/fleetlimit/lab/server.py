@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import mimetypes
 import socket
-from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fleetlimit.lab.access import Busy, Gate, OwnPagesOnly
+from fleetlimit.lab.page import STATIC, page
 from fleetlimit.lab.report import report
 from fleetlimit.lab.scenario import BadParameter, Scenario, parse
 from fleetlimit.lab.simulate import simulate
 
 __all__ = ["app", "listen", "serve"]
 
-_STATIC = Path(__file__).parent / "static"
 #: The page needs nothing from other servers, and with these headers the browser does not let it load anything from
 #: them.
 _HEADERS = [
@@ -54,7 +53,7 @@ class _Headers:
 
 
 def _page(request: Request) -> Response:
-    return FileResponse(_STATIC / "index.html")
+    return HTMLResponse(page())
 
 
 async def _run(request: Request) -> Response:
@@ -83,7 +82,7 @@ def app(name: str) -> Starlette:
         routes=[
             Route("/", _page),
             Route("/api/run", _run),
-            Mount("/static", StaticFiles(directory=_STATIC)),
+            Mount("/static", StaticFiles(directory=STATIC)),
         ],
         middleware=[Middleware(_Headers), Middleware(OwnPagesOnly, name=name)],
     )

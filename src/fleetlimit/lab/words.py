@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetlimit.algorithms.registry import name_of
 from fleetlimit.lab.scenario import Scenario
 
 __all__ = ["clock", "excess", "figures", "summary", "tone"]
 
 Numbers = dict[str, Any]
 
-TITLES = {
-    "gcra": "GCRA",
-    "token_bucket": "token bucket",
-    "leaky_bucket": "leaky bucket",
-    "fixed_window": "fixed window",
-    "sliding_log": "sliding log",
-    "sliding_counter": "sliding counter",
-}
 #: More asks per request than this deserve a warning.
 _MANY_ASKS = 3
 
@@ -89,7 +82,7 @@ def summary(scenario: Scenario, n: Numbers) -> str:
 
 
 def _came(scenario: Scenario, n: Numbers) -> str:
-    rate = f"{scenario.limit:,} per {scenario.period}, {TITLES[scenario.algorithm]}"
+    rate = f"{scenario.limit:,} per {scenario.period}, {name_of(scenario.algorithm).title}"
     came = f"{n['requests']:,} requests came to {_fleet(scenario)} ({rate})."
     if n["planned"] == n["requests"]:
         return came

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
-from fleetlimit.algorithms.choose import ALGORITHMS
+from fleetlimit.algorithms.registry import ALGORITHMS
 from fleetlimit.errors import UnknownLimitError
 from fleetlimit.store.base import Spend
 from fleetlimit.store.failures import translated

@@ -6,14 +6,12 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeAlias
 
 from fleetlimit.algorithms.base import Algorithm
-from fleetlimit.algorithms.choose import from_wire
+from fleetlimit.algorithms.registry import from_wire
 from fleetlimit.errors import StateError, StoreUnavailable
-from fleetlimit.gcra import Rule, State, clamped
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import Outcome, Override, Reading, Spend, Ticket, Verdict, read
 from fleetlimit.store.connection import Connection
@@ -244,7 +242,8 @@ class RedisStore:
         """The cheap script, where the last answer of the full one was no denial; None: it is a case
         for the full one."""
         rule = one.limit.rule
-        if not isinstance(rule, Rule) or rule.ticks_per_us != 1 or one.cost > one.limit.burst:
+        short = rule.short(one.cost)
+        if short is None:
             return None
         keys = self.keys.encoded(one.limit.name, one.key, self.is_cluster)
         newcomer = not ticket or not (ticket.first_seen_us or ticket.copy)
@@ -252,14 +251,14 @@ class RedisStore:
         other = one.limit.name in self._rules  # as when last asked: then that script has no answer
         if not newcomer or other or keys[0] in self._busy or given not in _NONE:
             return None
-        args = (self.now(), *_encoded_rule(rule), one.cost, b"1" if ticket else b"0")
+        args = (self.now(), *short, one.cost, b"1" if ticket else b"0")
         admitted, *found = self.run("try", (keys[0], keys[-1]), args)
         if not found:
             self._remember(keys[0], busy=True)
             return None
         self._rules.pop(one.limit.name, None)
-        now, tat = found
-        former = clamped(State(tat), now, rule) if tat else None
+        now, number = found
+        former = rule.short_state(number, now)
         wait = 0 if admitted else rule.decide(former, now, one.cost).wait_us
 
         def readings() -> tuple[Reading, ...]:
@@ -337,11 +336,6 @@ def _override(
 
 #: What `withdraw` says where releasers should visit the line.
 _BACK = 2
-
-
-@lru_cache(maxsize=1024)
-def _encoded_rule(rule: Rule) -> tuple[bytes, ...]:
-    return b"%d" % rule.emission, b"%d" % rule.capacity
 
 
 def _ticket_args(ticket: Ticket, *, waits: bool) -> list[Arg]:

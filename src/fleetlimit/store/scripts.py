@@ -1,8 +1,9 @@
 """The Lua scripts: found, joined with their preludes, run by their digest; a typed face for each.
 
-A script begins with `--@ name name`: the files it needs before it; `*` stands for all algorithms, each of which is
-made when a rule asks for it, so that a limit pays for its own only. The scripts lie in `lua/` at the
-top of the repository and in `fleetlimit/lua/` inside the wheel.
+A script begins with `--@ name name`: the files it needs before it; `*` stands for all algorithms of the registry, each of
+which is made when a rule or a state asks for it, so that a limit pays for its own only. The scripts lie in `lua/` at the
+top of the repository and in `fleetlimit/lua/` inside the wheel. `python -m fleetlimit.store acquire` prints one as Redis
+gets it.
 """
 
 from __future__ import annotations
@@ -15,20 +16,13 @@ from typing import Any, TypeAlias
 
 from redis.exceptions import NoScriptError, ResponseError
 
+from fleetlimit.algorithms.registry import KINDS, TWINS
 from fleetlimit.store.connection import Connection
 
-__all__ = ["Call", "Script", "script"]
+__all__ = ["Call", "Script", "script", "script_names"]
 
 #: Keys and arguments.
 Call: TypeAlias = "tuple[Sequence[str | bytes], Sequence[str | int | bytes]]"
-
-#: The file of an algorithm, by the letter of its rules.
-_ALGORITHMS = {
-    "c": "sliding_counter",
-    "f": "fixed_window",
-    "g": "gcra",
-    "l": "sliding_log",
-}
 
 
 def _folder() -> Path:
@@ -85,7 +79,8 @@ def _assembled(name: str) -> str:
     needed = []
     for part in first[3:].split():
         if part == "*":
-            needed += [_made_late(letter, name) for letter, name in _ALGORITHMS.items()]
+            needed += [_made_late(letter, name) for letter, name in TWINS.items()]
+            needed.append(f"DEFAULT = '{KINDS[0].letter}'")
         else:
             needed.append(_assembled(part))
     return "\n".join([*needed, text])
@@ -93,6 +88,14 @@ def _assembled(name: str) -> str:
 
 def _made_late(letter: str, name: str) -> str:
     return f"MAKERS.{letter} = function()\n{_assembled(name)}\nend"
+
+
+def script_names() -> list[str]:
+    """The scripts that Redis gets. (The other files in `lua/` are parts of them.)"""
+    texts = {path.stem: path.read_text() for path in _folder().glob("*.lua")}
+    firsts = [text.partition("\n")[0] for text in texts.values()]
+    parts = {part for first in firsts if first.startswith("--@") for part in first[3:].split()}
+    return sorted(set(texts) - parts - set(TWINS.values()))
 
 
 @cache

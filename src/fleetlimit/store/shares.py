@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Sequence
 
-from fleetlimit.gcra import Look, Rule, State, clamped, look, spend, to_us
+from fleetlimit.algorithms.gcra import Look, Rule, State, clamped, look, spend, to_us
 from fleetlimit.store.base import Outcome, Spend, Verdict
 
 __all__ = ["Shares"]

@@ -25,9 +25,18 @@ Invariants (each with the test that proves it, in `tests/core/test_gcra.py`):
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
 
-from fleetlimit.algorithms.base import Algorithm, Standing, grown
+from fleetlimit.algorithms.base import Algorithm, Name, Standing, grown
+from fleetlimit.algorithms.whole import EXACT, inexact, stretched_us
+
+if TYPE_CHECKING:
+    from fleetlimit.limit import RateLimit
 
 __all__ = [
     "Look",
@@ -40,6 +49,9 @@ __all__ = [
     "spend",
     "to_us",
 ]
+
+# One emission rounded up to whole ticks may cost at most this share of the rate.
+_ROUNDING = Fraction(1, 1000)
 
 
 @dataclass(frozen=True)
@@ -74,13 +86,37 @@ class Rule(Algorithm):
     of both are kept as oracles in `tests/core/test_buckets.py`.
     """
 
+    names: ClassVar[Mapping[str, Name]] = {
+        "gcra": Name("GCRA", frozenset({"burst"})),
+        "token_bucket": Name("token bucket", frozenset({"burst"}), full_burst=True),
+        "leaky_bucket": Name("leaky bucket"),
+    }
+    letter = "g"
+    size = 3
+
     emission: int
     ticks_per_us: int
     capacity: int
 
+    @classmethod
+    def from_limit(cls, limit: RateLimit) -> Rule:
+        """Choose the tick: a microsecond, or as fine as keeps rounding below 0.1 % of the rate."""
+        exact = stretched_us(limit) / limit.limit
+        for ticks_per_us in (1, 10**3, 10**6, 10**9):
+            emission = math.ceil(exact * ticks_per_us)
+            if emission <= exact * ticks_per_us * (1 + _ROUNDING):
+                break
+        if emission * limit.burst + 10**6 * ticks_per_us >= EXACT:
+            raise inexact(limit)
+        return cls(emission, ticks_per_us, emission * limit.burst)
+
+    @classmethod
+    def bound(cls, limit: RateLimit) -> int:
+        return limit.limit + limit.burst - 1
+
     @property
     def numbers(self) -> str:
-        return f"g,{self.emission},{self.ticks_per_us},{self.capacity}"
+        return f"{self.emission},{self.ticks_per_us},{self.capacity}"
 
     def _widened(self, margin: int) -> Rule:
         # The capacity stays: it would let that much more start at once, beyond the bound.
@@ -137,6 +173,19 @@ class Rule(Algorithm):
 
     def write_state(self, state: State | None) -> str:
         return f"{state.tat_us}:{state.tat_ticks}:{state.ahead_us}" if state else ""
+
+    def short(self, cost: int) -> tuple[bytes, ...] | None:
+        if self.ticks_per_us != 1 or cost * self.emission > self.capacity:
+            return None
+        return _encoded(self)
+
+    def short_state(self, number: int, now_us: int) -> State | None:
+        return clamped(State(number), now_us, self) if number else None
+
+
+@lru_cache(maxsize=1024)
+def _encoded(rule: Rule) -> tuple[bytes, ...]:
+    return b"%d" % rule.emission, b"%d" % rule.capacity
 
 
 def to_us(ticks: int, rule: Rule) -> int:
