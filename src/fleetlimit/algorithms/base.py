@@ -5,11 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    from fleetlimit.algorithms.gcra import Rule
-    from fleetlimit.limit import RateLimit
+from fleetlimit.algorithms.whole import Limit
 
 __all__ = ["LEAST_MARGIN", "MOST_MARGIN", "Algorithm", "Name", "Standing", "Verdict", "grown"]
 
@@ -87,7 +85,7 @@ class Algorithm(ABC):
 
     @classmethod
     @abstractmethod
-    def from_limit(cls, limit: RateLimit) -> Algorithm:
+    def from_limit(cls, limit: Limit) -> Algorithm:
         """The rule of a limit whose options are checked already (`margin` is set by `rule_of`).
 
         :raises ConfigurationError: for numbers that cannot be counted exactly.
@@ -101,11 +99,11 @@ class Algorithm(ABC):
 
     @classmethod
     @abstractmethod
-    def bound(cls, limit: RateLimit) -> int:
+    def bound(cls, limit: Limit) -> int:
         """The most units of cost 1 in any window of the limit's period, wherever the window begins."""
 
     @classmethod
-    def most(cls, limit: RateLimit) -> int:
+    def most(cls, limit: Limit) -> int:
         """The most that one run may cost."""
         return limit.burst if "burst" in cls.names[limit.algorithm].options else limit.limit
 
@@ -179,9 +177,9 @@ class Algorithm(ABC):
         in windows of a grid: the end of the present window at the earliest."""
 
     @abstractmethod
-    def part(self, number: int, slack: float) -> Rule:
-        """The evenly spaced rule of one of `number` processes that have no store to ask, together a little
-        slower (`slack`, from 1) than this limit."""
+    def part(self, number: int, slack: float) -> Any:
+        """The evenly spaced rule (`gcra.Rule`) of one of `number` processes that have no store to ask, together a
+        little slower (`slack`, from 1) than this limit."""
 
     @abstractmethod
     def read_state(self, text: str) -> Any:

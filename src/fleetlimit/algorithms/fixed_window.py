@@ -18,16 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 from zoneinfo import ZoneInfo
 
 from fleetlimit.algorithms.base import LEAST_MARGIN, Name, Standing, grown
-from fleetlimit.algorithms.whole import EXACT, guard_us, inexact
+from fleetlimit.algorithms.whole import EXACT, Limit, guard_us, inexact
 from fleetlimit.algorithms.window import LONGEST_SLEEP_US, Window
 from fleetlimit.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from fleetlimit.limit import RateLimit
 
 __all__ = ["Counted", "FixedWindow", "Grid", "grid_of"]
 
@@ -90,7 +87,7 @@ class FixedWindow(Window):
     grid: Grid
 
     @classmethod
-    def from_limit(cls, limit: RateLimit) -> FixedWindow:
+    def from_limit(cls, limit: Limit) -> FixedWindow:
         if limit.limit >= EXACT:
             raise inexact(limit)
         if limit.tz and not _SHORTEST_ZONED <= limit.per <= _LONGEST_ZONED:
@@ -106,7 +103,7 @@ class FixedWindow(Window):
         return cls(numbers[0], numbers[1], Grid(*numbers[2:]), margin=margin)
 
     @classmethod
-    def bound(cls, limit: RateLimit) -> int:
+    def bound(cls, limit: Limit) -> int:
         return 2 * limit.limit
 
     @property

@@ -30,13 +30,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from fleetlimit.algorithms.base import Algorithm, Name, Standing, grown
-from fleetlimit.algorithms.whole import EXACT, inexact, stretched_us
-
-if TYPE_CHECKING:
-    from fleetlimit.limit import RateLimit
+from fleetlimit.algorithms.whole import EXACT, Limit, inexact, stretched_us
 
 __all__ = [
     "Look",
@@ -99,7 +96,7 @@ class Rule(Algorithm):
     capacity: int
 
     @classmethod
-    def from_limit(cls, limit: RateLimit) -> Rule:
+    def from_limit(cls, limit: Limit) -> Rule:
         """Choose the tick: a microsecond, or as fine as keeps rounding below 0.1 % of the rate."""
         exact = stretched_us(limit) / limit.limit
         for ticks_per_us in (1, 10**3, 10**6, 10**9):
@@ -111,7 +108,7 @@ class Rule(Algorithm):
         return cls(emission, ticks_per_us, emission * limit.burst)
 
     @classmethod
-    def bound(cls, limit: RateLimit) -> int:
+    def bound(cls, limit: Limit) -> int:
         return limit.limit + limit.burst - 1
 
     @property

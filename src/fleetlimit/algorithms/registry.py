@@ -12,14 +12,10 @@ import string
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from fleetlimit import algorithms
 from fleetlimit.algorithms.base import LEAST_MARGIN, Algorithm, Name
-from fleetlimit.algorithms.whole import EXACT, inexact, stretched_us
-
-if TYPE_CHECKING:
-    from fleetlimit.limit import RateLimit
+from fleetlimit.algorithms.whole import EXACT, Limit, inexact, stretched_us
 
 __all__ = [
     "ALGORITHMS",
@@ -90,7 +86,7 @@ def name_of(name: str) -> Name:
     return _BY_NAME[name].names[name]
 
 
-def rule_of(limit: RateLimit) -> Algorithm:
+def rule_of(limit: Limit) -> Algorithm:
     """A limit in whole numbers.
 
     :raises ConfigurationError: for numbers that cannot be counted exactly.

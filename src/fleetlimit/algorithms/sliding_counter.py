@@ -14,14 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from fleetlimit.algorithms.base import LEAST_MARGIN, Name, Standing, grown
-from fleetlimit.algorithms.whole import EXACT, guard_us, inexact
+from fleetlimit.algorithms.whole import EXACT, Limit, guard_us, inexact
 from fleetlimit.algorithms.window import LONGEST_SLEEP_US, Window
-
-if TYPE_CHECKING:
-    from fleetlimit.limit import RateLimit
 
 __all__ = ["Pair", "SlidingCounter"]
 
@@ -58,7 +55,7 @@ class SlidingCounter(Window):
     offset_us: int
 
     @classmethod
-    def from_limit(cls, limit: RateLimit) -> SlidingCounter:
+    def from_limit(cls, limit: Limit) -> SlidingCounter:
         """Choose the tick: as fine as keeps `limit * per` exact."""
         for tick_us in (1, 1000, 10**6):
             per = limit.per_us // tick_us
@@ -70,7 +67,7 @@ class SlidingCounter(Window):
         raise inexact(limit)
 
     @classmethod
-    def bound(cls, limit: RateLimit) -> int:
+    def bound(cls, limit: Limit) -> int:
         return 2 * limit.limit - 1
 
     @property

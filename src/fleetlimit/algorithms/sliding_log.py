@@ -17,15 +17,12 @@ import math
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from fleetlimit.algorithms.base import Name, Standing, grown
-from fleetlimit.algorithms.whole import stretched_us
+from fleetlimit.algorithms.whole import Limit, stretched_us
 from fleetlimit.algorithms.window import Window
 from fleetlimit.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from fleetlimit.limit import RateLimit
 
 __all__ = ["Log", "SlidingLog"]
 
@@ -82,7 +79,7 @@ class SlidingLog(Window):
     per_us: int
 
     @classmethod
-    def from_limit(cls, limit: RateLimit) -> SlidingLog:
+    def from_limit(cls, limit: Limit) -> SlidingLog:
         if limit.limit > _LONGEST:
             raise ConfigurationError(
                 f"limit={limit.limit!r}: a sliding_log of more than {_LONGEST} units takes too much "
@@ -91,7 +88,7 @@ class SlidingLog(Window):
         return cls(limit.limit, math.ceil(stretched_us(limit)))
 
     @classmethod
-    def bound(cls, limit: RateLimit) -> int:
+    def bound(cls, limit: Limit) -> int:
         return limit.limit
 
     @property

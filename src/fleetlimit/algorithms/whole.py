@@ -4,26 +4,47 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from fleetlimit.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from fleetlimit.limit import RateLimit
-
-__all__ = ["EXACT", "guard_us", "inexact", "stretched_us"]
+__all__ = ["EXACT", "Limit", "guard_us", "inexact", "stretched_us"]
 
 #: Lua numbers are doubles: every time, in ticks, must stay an exact integer. A year's worth of
 #: microseconds is 2**45, the epoch is 2**51, so a capacity below 2**52 leaves room to add.
 EXACT = 2**52
 
 
-def stretched_us(limit: RateLimit) -> Fraction:
+class Limit(Protocol):
+    """What an algorithm reads of a `RateLimit`, which has the meaning of each part. (Algorithms know no `RateLimit`,
+    because a `RateLimit` knows them.)"""
+
+    @property
+    def limit(self) -> int: ...
+    @property
+    def per(self) -> float: ...
+    @property
+    def per_us(self) -> int: ...
+    @property
+    def burst(self) -> int: ...
+    @property
+    def margin(self) -> float | str: ...
+    @property
+    def least_margin(self) -> float: ...
+    @property
+    def algorithm(self) -> str: ...
+    @property
+    def offset(self) -> float: ...
+    @property
+    def tz(self) -> str | None: ...
+
+
+def stretched_us(limit: Limit) -> Fraction:
     """The period and its margin, microseconds."""
     return limit.per_us * (1 + Fraction(str(limit.least_margin)))
 
 
-def guard_us(limit: RateLimit) -> int:
+def guard_us(limit: Limit) -> int:
     """The last part of a window, in which nothing starts: the margin, microseconds.
 
     :raises ConfigurationError: for a margin that leaves nothing of the window.
@@ -36,7 +57,7 @@ def guard_us(limit: RateLimit) -> int:
     return guard
 
 
-def inexact(limit: RateLimit) -> ConfigurationError:
+def inexact(limit: Limit) -> ConfigurationError:
     """The error for numbers that cannot be counted exactly."""
     burst = f", burst={limit.burst!r}" if limit.burst > 1 else ""
     return ConfigurationError(
