@@ -90,6 +90,8 @@ def test_it_is_known_without_a_task(shop: Shop) -> None:
         return json.loads(said.stdout)["w@h"]["inspected"]
 
     until(lambda: answer()["waiting"] == 2, "two wait", 60)
+    said = shop.celery("-A", "shop", "inspect", "throttled", "inspectd", "--json", "-t", "5").stdout
+    assert json.loads(said)["w@h"]["error"].endswith("Did you mean inspected?")
     assert "throttled [LIMIT" in shop.celery("-A", "shop", "inspect", "--list").stdout
 
 
