@@ -1,11 +1,11 @@
-"""Two limiters that are broken on purpose, beside the one that is not. What breaks when copies run?
+"""Two limiters that are broken on purpose, beside the one that works. They show what breaks when several copies run.
 
 FLEETLIMIT_URL=redis://localhost:6379/0 python -m examples.broken_limiters
 
-- Private: three instances, each with a correct limiter in its own memory. Each keeps the limit; together they admit
-  three times as much. A fallback to private state, in an outage say, is this.
-- Racy: one counter in Redis, read, judged and written in three steps. Whoever reads before the others have
-  written is admitted as well.
+- Private: three instances, each with a correct limiter in its own memory. Each keeps the limit, and together they admit
+  three times as much. A fallback to private state (for instance in an outage) has the same effect.
+- Racy: one counter in Redis that is read, compared and written in three steps. A caller that reads before the other
+  callers have written is admitted as well.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ INSTANCES, CONFIGURED = 3, 100
 
 
 def a_limit(algorithm: str) -> RateLimit:
-    """100 per day, that may all start at once if the algorithm lets them."""
+    """A limit of 100 per day, which may all start at once if the algorithm allows it."""
     burst = CONFIGURED if algorithm == "gcra" else None
     name = f"exhibit-{uuid.uuid4().hex[:8]}"
     return RateLimit(name, CONFIGURED, 86_400, algorithm=algorithm, burst=burst, margin=0)
 
 
 def instance(limit: RateLimit, url: str | None, number: int) -> int:
-    """One instance of a service, asked 100 times; with a store of its own if there is no URL."""
+    """Ask one instance of a service 100 times. Without a URL it has a store of its own."""
     store: Store = RedisStore(url) if url else MemoryStore()
     return sum(_admits(store, limit, f"{number}-{n}") for n in range(CONFIGURED))
 
 
 def _admits(store: Store, limit: RateLimit, id: str) -> bool:
-    # A leaky bucket lets one through at a time: it is asked as the queue that it is, as long as a day.
+    # A leaky bucket admits one unit at a time, so it is asked like a queue that is a day long.
     day = 5 * (CONFIGURED - 1) * limit.rule.pace_us(1)
     ticket = Ticket(id, max_sleep_us=day) if limit.algorithm == "leaky_bucket" else None
     return store.acquire([Spend(limit)], ticket).admitted
 
 
 def fleet(algorithm: str, url: str | None = None) -> int:
-    """What three instances admit together, each in a process of its own."""
+    """How many units three instances admit together, each in a process of its own."""
     limit = a_limit(algorithm)
     with ProcessPoolExecutor(INSTANCES, mp_context=get_context("spawn")) as pool:
         admitted = sum(pool.map(partial(instance, limit, url), range(INSTANCES)))
     if url:
-        RedisStore(url).reset(limit)  # leave nothing behind
+        RedisStore(url).reset(limit.name)  # leave nothing behind
     return admitted
 
 
 class RacyLimiter:
-    """GET, compare, SET. The pause stands for the way to a Redis that is not on this machine."""
+    """A limiter that uses GET, a comparison and SET. The pause stands for the way to a Redis on another host."""
 
     def __init__(self, url: str, limit: int, way_s: float = 0.05) -> None:
         self._client, self._limit, self._way_s = redis.Redis.from_url(url), limit, way_s
@@ -76,7 +76,7 @@ class RacyLimiter:
 
 
 def at_once(url: str, limit: int, calls: int) -> tuple[int, int]:
-    """What the racy limiter and the one script admit of so many concurrent calls."""
+    """How many of so many concurrent calls the racy limiter and the single script admit."""
     racy, store = RacyLimiter(url, limit), RedisStore(url)
     shared = RateLimit(f"exhibit-{uuid.uuid4().hex[:8]}", limit, 86_400, burst=limit)
     with ThreadPoolExecutor(calls) as pool:

@@ -1,4 +1,4 @@
-"""Any program, without Celery: wait for the limit, then call.
+"""A program without Celery waits for the limit before each call.
 
 FLEETLIMIT_URL=redis://localhost:6379/0 python -m examples.plain
 """

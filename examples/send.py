@@ -1,4 +1,4 @@
-"""Some work for the shop."""
+"""Sends some tasks to the shop."""
 
 from examples.shop import charge, newsletter, refund, statement
 

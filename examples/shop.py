@@ -15,7 +15,7 @@ from fleetlimit import RateLimit, RateLimitedTask, rate_limited
 app = Celery("shop", broker=os.environ.get("BROKER_URL", "redis://localhost:6379/0"))
 app.conf.update(worker_prefetch_multiplier=1, task_ignore_result=True)
 
-# Defined once, used by two tasks: together they stay within it.
+# This limit is defined once and used by two tasks, which keep it together.
 PAYMENTS = RateLimit("payments", 100, per=60)
 
 

@@ -1,6 +1,6 @@
-"""How a project tests its own limited tasks: no Redis, no broker, no waiting.
+"""How a project tests its own limited tasks, without Redis, without a broker and without waiting.
 
-The fixtures come with fleetlimit; see docs/testing.md.
+The fixtures come with fleetlimit (see docs/testing.md).
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ def test_charges_and_refunds_share_one_pace(limits_in_memory: Limits) -> None:
     for order_id in range(2):
         charge.apply(args=(order_id,))
         refund.apply(args=(order_id,))
-    # Four starts at 100 a minute, the margin of 1 % included; the fourth has waited three times.
+    # There are four starts at 100 a minute with the margin of 1 %, so the fourth has waited for three intervals.
     assert limits_in_memory.clock.seconds == pytest.approx(3 * 0.606)

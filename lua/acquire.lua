@@ -4,17 +4,17 @@
 --       task's broker (none on a Cluster, where it lies in another slot)
 -- ARGV  1 now_us ('' = the server's clock)   2 'ask', or 'look' (write nothing)
 --       3 number of limits n   then per limit: rule, cost (units), override ('' = read the key)
---       then, for who may wait: ticket, first_seen_us (0 = fresh), copy ('' = not let go from a room),
+--       then, for a caller that may wait: ticket, first_seen_us (0 = a new task), copy ('' = not let go from a room),
 --       message to park ('' = none), lane, broker, queue, and in one text, parted by spaces: max_sleep_us
---       (a newcomer: a fifth of it), horizon_us, grace_us, expires_in_us (-1 = never), park_after_us, lead_us,
---       hop_us (a wait as a countdown is promised in parts: half of what is left, and no less than this)
--- Reply integers: verdict (1 admitted, 0 denied, 2 denied and parked, -1 would
---       expire before its turn: no place, -2 another copy has started), wait_us or (admitted) sleep_us,
---       now_us, first_seen_us, when releasers should visit the line that binds (0 = as they know already),
---       then per limit: wait_us, rank, waiting, and in texts the state that was found ('' = none) and the
---       rule in force
--- Keeps invariants 1 to 4 of gcra.py; a denial writes its ticket, and clamps a state that no
--- honest history left.
+--       (a new task gets a fifth of it), horizon_us, grace_us, expires_in_us (-1 = never), park_after_us, lead_us,
+--       hop_us (a countdown takes half of the wait that is left, but at least this long)
+-- Reply integers: verdict (1 admitted, 0 denied, 2 denied and parked, -1 the task would
+--       expire before its turn and takes no place, -2 another copy has started), wait_us or (admitted) sleep_us,
+--       now_us, first_seen_us, when releasers should visit the line of the limit with the longest wait (0 = no visit
+--       is needed beside those already noted), then per limit: wait_us, rank, waiting, and as texts the state that was
+--       found ('' = none) and the rule in force
+-- Keeps invariants 1 to 4 of gcra.py. A denial writes its ticket, and clamps a state that valid admissions cannot have
+-- left.
 local PER_LIMIT = 8
 local n, at = tonumber(ARGV[3]), 3 * ARGV[3] + 3
 local ask = { id = ARGV[at + 1] or '', first_seen = tonumber(ARGV[at + 2] or 0) }
@@ -28,7 +28,7 @@ for _, name in ipairs({ 'max_sleep', 'horizon', 'grace', 'expires_in', 'park_aft
 end
 ask.verdict, ask.wait, ask.sleep = 1, 0, 0
 
--- all rules before anything is written: one may be foreign
+-- Read all rules before anything is written, because one of them may be foreign.
 local limits, rules, known, together = {}, {}, math.huge, math.huge
 for i = 1, n do rules[i] = rule_at(ask, PER_LIMIT * i, 3 * i) end
 for i = 1, n do limits[i] = examine(ask, PER_LIMIT * (i - 1), 3 * i, rules[i]) end

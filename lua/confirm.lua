@@ -1,11 +1,12 @@
 --@ state line room
--- What became of claimed messages: published (they are forgotten, and their tickets get a deadline), or not (the
--- claim is given back, and after some tries the message lies in quarantine).
+-- Take the results of claimed messages. A published message is forgotten, and its ticket gets a deadline. For any other
+-- message the claim is given back, and after some failed tries the message goes into quarantine.
 -- KEYS  state, line, tickets, lanes, due, room, started, bad, and the index of rooms (not on a Cluster)
--- ARGV  1 now_us ('' = the server's clock)   2 grace_us   3 when they were claimed   4 tries at most   5 our broker
---       then for each: ticket; '' = published, else why not; '1' = that counts as a try
--- Reply integers: how many were published, in quarantine, and when to visit again for those given back (0 = as
---       is known already, -1 = not at all: nothing of ours is parked any more). One that has been parked again since (another claim, or none) stays.
+-- ARGV  1 now_us ('' = the server's clock)   2 grace_us   3 when the messages were claimed   4 tries at most
+--       5 our broker   then for each message: ticket; '' = published, else the error; '1' = it counts as a try
+-- Reply integers: how many were published, how many went into quarantine, and when to visit the line again (0 = no
+--       visit is needed beside those already noted, -1 = none at all: no task of our broker is parked any more).
+-- A message that has been parked again since then (with another claim, or none) stays.
 local FIRST_US, LONGEST_US = 1000000, 60000000 -- pauses before another try
 local now, slack = clock(ARGV[1])
 local l, done, bad, visit = room_at(KEYS), 0, 0, math.huge
@@ -14,6 +15,7 @@ local units = l.units
 
 local function published(id, t)
   done = done + redis.call('HDEL', l.room, id)
+  change_lane(l, id, t, queue_lane(t.lane), now)
   count(l, t, -1)
   t.parked = false
   count(l, t, 1)
@@ -29,6 +31,10 @@ local function refused(id, t, why, counts)
   end
   t.not_before = now + math.min(FIRST_US * 2 ^ math.max(t.tries - 1, 0), LONGEST_US)
   visit = math.min(visit, t.not_before)
+  if counts and not is_refused(t.lane) then
+    change_lane(l, id, t, refused_lane(t.lane), now)
+    visit = now -- those behind it need not wait for it any more
+  end
   write_ticket(l, id, t)
 end
 

@@ -1,8 +1,9 @@
 --@ state
--- Which rooms to visit now. Each is handed to one releaser: others see it again after a while, if that one died.
+-- Tell which rooms to visit now. Each room is handed to one releaser. Others see it again after a while, in case that
+-- releaser died.
 -- KEYS  the index of rooms of a broker: state key -> when to visit, microseconds; and (not on a Cluster) all brokers
--- ARGV  1 now_us ('' = the server's clock)   2 how many at most   3 handed out for so long, microseconds
---       4 the broker   5 so long others may take it that somebody serves this broker, microseconds; 0: as before
+-- ARGV  1 now_us ('' = the server's clock)   2 how many at most   3 for how long they are handed out, microseconds
+--       4 the broker   5 for how long the broker counts as served from now on, microseconds (0: no change)
 -- Reply: now_us, when the next visit is due (0 = no rooms), the brokers that are served (one text, parted by
 --       spaces), then the state keys of those due.
 local now = clock(ARGV[1])

@@ -1,40 +1,46 @@
 -- Prelude of scripts that look at a line: the tasks waiting under one key, in order.
 --
--- A place in it is a ticket, a text. Tickets stand in lanes: one for each queue (of each broker) that the
--- tasks come from, for a queue that nobody reads must not hold up the others.
--- l.line     sorted set, all scores 0, so in order of text: '<lane>:<place>:<ticket>'. A place is the time of
+-- A ticket (a text) holds a task's place in the line. Tickets stand in lanes. There is one lane for each queue (of each
+-- broker) from which tasks come, because a queue that nobody reads must not delay the tasks of other queues.
+-- l.line     sorted set, all scores 0, so ordered by text: '<lane>:<place>:<ticket>'. A place is the time of
 --            the first denial, 16 digits
 -- l.tickets  hash: ticket -> '<lane>:<place>:<cost>:<parked, 0 or 1>:<let_go_at>:<tries>:<not_before>'
 -- l.lanes    hash: lane -> '1:<units>:<parked>:<gone>:<heard_at>:<way>:<probe_at>:<broker>:<queue>'
--- l.due      sorted set: ticket -> promised wake-up + grace, microseconds, of those not parked;
---            one whose time has passed belongs to a task that died, was revoked or expired
--- l.room     hash: ticket -> '1:<rule>:<message>' of those parked
--- l.started  hash, of tasks let go twice: ticket -> LET_AGAIN, then '<copy that started>:<when>'
--- All times are microseconds. Of a lane: tickets with a place below `gone` do not count as ahead of anybody
--- (0: all count; NOBODY: none, its broker has no workers); heard_at: when one of its tasks last came;
--- way: how long the last one took from being let go to its worker; probe_at: when one may be let go
--- although nobody comes.
+-- l.due      sorted set of the tickets that are not parked: ticket -> promised wake-up + grace, microseconds.
+--            A ticket whose time has passed belongs to a task that died, was revoked or expired
+-- l.room     hash of the tickets that are parked: ticket -> '1:<rule>:<message>'
+-- l.started  hash of tasks that were let go twice: ticket -> LET_AGAIN, then '<copy that started>:<when>'
+-- All times are microseconds. The fields of a lane: tickets with a place below `gone` do not count as ahead of other
+-- tasks (0: all tickets count; NOBODY: none counts, because the lane's broker has no workers; REFUSED: none counts, see
+-- `refused_lane`); heard_at: when a task of the lane last came; way: how long the last task that was let go took to
+-- reach its worker; probe_at: when a task may be let go although no task of the lane comes.
 
-local PURGE = 64           -- overdue tickets looked at by one call at most: its cost stays bounded
-local LATE_US = 1000000    -- a task that comes so much later than promised is not waited for
-local SILENT, SILENT_US = 3, 5000000 -- so many late ones, or one so late, and nobody heard: the lane is gone
-local NEWS_US = 500000       -- so soon after a new task came from a lane that is gone one of those who wait is offered
-local HEARD_US = 100000     -- so exactly it is kept when a lane was heard
+local PURGE = 64           -- one call looks at so many overdue tickets at most, so its cost stays bounded
+local LATE_US = 1000000    -- a task that is late by more than this is not waited for
+local SILENT, SILENT_US = 3, 5000000 -- a lane is gone if so many tasks are late, or one by so much, and no other came
+local NEWS_US = 500000      -- so soon after a new task came from a lane that is gone, a waiting task is offered
+local HEARD_US = 100000     -- heard_at is kept with this precision
 local LONGEST_WAY_US = 600000000
-local LOOK = 64            -- costs of so many of those ahead are added up exactly
+local LOOK = 64            -- the costs of so many tasks ahead are added up exactly
 local NOBODY = 9000000000000000
-local IDLE_US = 5000       -- a cell idle for so long goes to whoever asks
-local FREE_US = 20000      -- a cell that is still free so shortly before it is due goes to any task that can sleep until then
-local NEWCOMER_SHARE = 5   -- a newcomer sleeps this part of what a woken task may
-local PASS_US = 1000000    -- a woken task passes at most so much time's worth of places
-local TOGETHER_US = 10000  -- of several limits, none is booked so much later than it could be
+local REFUSED = NOBODY + 1
+local IDLE_US = 5000       -- a cell that has been unused for so long goes to the task that asks first
+local FREE_US = 20000      -- a cell that is still free so shortly before it is due goes to a task that can sleep
+local NEWCOMER_SHARE = 5   -- a new task may sleep for this fraction of the time for which a woken task may sleep
+local PASS_US = 1000000    -- a woken task may overtake at most so much time's worth of places
+local TOGETHER_US = 10000  -- of several limits, none is booked for so much later than it could be
 local LET_AGAIN = '0'
 
 local function sortable(place) return string.format('%016.0f', place) end
 local function member(id, t) return t.lane .. ':' .. sortable(t.place) .. ':' .. id end
+-- The messages of a queue that the broker refused stand in a lane of their own until they are published or in
+-- quarantine: they cannot start, so nobody waits for them.
+local function is_refused(name) return string.sub(name, -1) == '~' end
+local function queue_lane(name) return is_refused(name) and string.sub(name, 1, -2) or name end
+local function refused_lane(name) return queue_lane(name) .. '~' end
 local function id_in(its_member) return string.match(its_member, '^[^:]*:%d*:(.*)$') end
 
--- a line: its state (`load`), and the names of its other keys
+-- A line: its state (`load`), and the names of its other keys.
 local function line_at(keys, k)
   local l = load(keys[(k or 0) + 1])
   l.line, l.tickets, l.lanes, l.due, l.room, l.started = unpack(keys, (k or 0) + 2, (k or 0) + 7)
@@ -55,7 +61,7 @@ local function write_ticket(l, id, t)
     t.parked and 1 or 0, t.let_go_at, t.tries, t.not_before))
 end
 
--- all lanes by name, read once; what another version wrote is as none
+-- All lanes by name, read once. A lane that another version wrote is left out.
 local function lanes_of(l)
   if l.by_lane then return l.by_lane end
   l.by_lane = {}
@@ -71,11 +77,11 @@ local function lanes_of(l)
   return l.by_lane
 end
 
--- the lane of that name, a new one if there is none
+-- The lane of that name. It is made if there is none.
 local function lane_at(l, name, now)
   local lanes = lanes_of(l)
   lanes[name] = lanes[name]
-    or { units = 0, parked = 0, gone = 0, heard_at = now, way = 0, probe_at = 0, broker = '', queue = '' }
+    or { units = 0, parked = 0, gone = is_refused(name) and REFUSED or 0, heard_at = now, way = 0, probe_at = 0, broker = '', queue = '' }
   return lanes[name]
 end
 
@@ -88,7 +94,7 @@ local function write_lanes(l)
   end
 end
 
--- what a ticket counts for in its lane and in the line, added or (sign -1) taken away
+-- Add what a ticket counts for to its lane and to the line, or (sign -1) subtract it.
 local function count(l, t, sign, now)
   local lane = lane_at(l, t.lane, now or t.place)
   for _, its in pairs(sign > 0 and l.count == 0 and l.by_lane or {}) do its.units, its.parked = 0, 0 end
@@ -107,8 +113,8 @@ local function drop(l, id, t)
   count(l, t, -1)
 end
 
--- Drop dead tickets (where it may write), and note those who are late: they do not count as ahead. One that costs more
--- than most `saves`: its cells are kept for as long as it would take to save them up again.
+-- Drop dead tickets (if `write`), and note the tasks that are late, because these do not count as ahead. A late task
+-- that costs more than the average `saves`: its cells are kept for as long as it would take to save them up again.
 local function purge(l, now, grace, write)
   l.count, l.late = redis.call('ZCARD', l.line), {}
   if l.count == 0 then
@@ -132,8 +138,8 @@ local function purge(l, now, grace, write)
   end
 end
 
--- A lane is gone if several of its tasks are late, or one is very late, and nobody was heard since: its
--- workers died, or its queue was emptied. Who is heard again opens it.
+-- Mark a lane as gone if several of its tasks are late, or one is very late, and no other task of the lane has come
+-- since: its workers died, or its queue was emptied. The next task that comes opens it again (`hear`).
 local function notice_gone(l, now)
   local missed = {}
   for _, one in ipairs(l.late) do
@@ -151,13 +157,13 @@ local function notice_gone(l, now)
   end
 end
 
--- A task of this lane came (let go at `copy`, if that is not ''): its queue is read. One of those who were gone
--- brings them all back; one that joined later says nothing of them, but the parked ones are worth a try at once.
--- Whether a releaser should look.
+-- Note that a task of this lane came (it was let go at `copy`, if that is not ''), so its queue is read. If the task is
+-- one of those that were marked as gone, all of them count again. If it joined later, it proves nothing about them, but
+-- the parked ones are worth a try at once. Returns whether a releaser should look.
 local function hear(l, name, now, place, copy)
-  local lane = lane_at(l, name, now)
+  local lane = lane_at(l, queue_lane(name), now)
   local was_gone = lane.gone > 0 and (place < lane.gone or lane.parked > 0)
-  -- to the tenth of a second: it need not be written each time
+  -- with a precision of a tenth of a second, so that it need not be written each time
   if lane.gone == 0 and copy == '' and now >= lane.heard_at and now < lane.heard_at + HEARD_US then return false end
   if place < lane.gone then lane.gone = 0 end
   lane.heard_at, lane.probe_at, lane.changed = now, math.min(lane.probe_at, now), true
@@ -165,15 +171,15 @@ local function hear(l, name, now, place, copy)
   return was_gone
 end
 
--- Whether a lane is gone. Its queue may only be long: what goes back there comes behind all that it holds.
+-- Whether a lane is gone. (Perhaps its queue is only long. A task that goes back there stands behind all tasks in it.)
 local function is_gone(l, name)
   local lane = lanes_of(l)[name]
   return lane and lane.gone > 0
 end
 
--- A new task came from the queue of a lane that is gone: somebody reads it again, so one of those who wait is offered
--- soon; not at once, for a long queue brings many new tasks before the first that was let go. Whether there is
--- anything to offer.
+-- Note that a new task came from the queue of a lane that is gone. A worker reads the queue again, so one of the
+-- waiting tasks is offered soon. It is not offered at once, because a long queue brings many new tasks before the first
+-- task that was let go. Returns whether there is a task to offer.
 local function probe(l, name, now)
   local lane = lanes_of(l)[name]
   if not lane or lane.gone == 0 or lane.parked == 0 or lane.probe_at <= now + NEWS_US then return false end
@@ -181,10 +187,10 @@ local function probe(l, name, now)
   return true
 end
 
--- where in l.line those of a lane begin who count as ahead
+-- The place in l.line at which the tickets of a lane begin that count as ahead.
 local function beginning(name, lane) return '[' .. name .. ':' .. (lane.gone > 0 and sortable(lane.gone) or '') end
 
--- the first tickets (`most` of them) of the lanes that are not gone, in order: { id, lane, place }
+-- The first `most` tickets that count as ahead, of all lanes in order: { id, order, lane }.
 local function first_in(l, most)
   local found, lanes = {}, 0
   for name, lane in pairs(lanes_of(l)) do
@@ -198,7 +204,8 @@ local function first_in(l, most)
   return found
 end
 
--- how many count as ahead of a place (nil: of somebody new); `id` and `name` of who stands there, if anybody does
+-- How many tasks count as ahead of a place (nil: of a new task). `id` and `name`: the ticket at this place and its
+-- lane, if there is one.
 local function rank_of(l, place, id, name)
   local rank = 0
   for its, lane in pairs(lanes_of(l)) do
@@ -213,11 +220,11 @@ local function rank_of(l, place, id, name)
   return math.max(rank, 0)
 end
 
--- the units of those ahead (exact as far as LOOK reaches, then by the mean), and the most that one of them costs; one
--- whose release has taken a second already is not waited for
+-- The units of the tasks ahead (exact for the first LOOK tasks, then by their mean), and the largest cost among them. A
+-- task that was let go more than a second ago is not waited for.
 local function units_ahead(l, rank, place, id, now)
   if rank == 0 then return 0, 0 end
-  if l.units == l.count then return rank, 1 end -- each costs one
+  if l.units == l.count then return rank, 1 end -- each task costs one unit
   local late, sum, most, seen = {}, 0, 0, 0
   for _, one in ipairs(l.late) do late[one.id] = not one.saves end
   local order = place and sortable(place) .. ':' .. (id or '')
@@ -232,7 +239,7 @@ local function units_ahead(l, rank, place, id, now)
   return sum + math.floor((rank - seen) * l.units / l.count), most
 end
 
--- how long the keys of a line must live, milliseconds; 0: for ever, somebody is parked
+-- How long the keys of a line must live, milliseconds. 0: for ever, because a task is parked.
 local function lifetime(l)
   if redis.call('EXISTS', l.room) == 1 then return 0 end
   return math.max(redis.call('PTTL', l.due), 1000)
@@ -248,7 +255,7 @@ local function keep(key, ttl_ms)
   if redis.call('PTTL', key) < ttl_ms then redis.call('PEXPIRE', key, text(ttl_ms)) end
 end
 
--- take a place, or keep the one of the ticket `former`, in the lane of the queue that it comes from now
+-- Take a place, or keep the place of the ticket `former`, in the lane of the queue from which the task comes now.
 local function take_place(l, id, t, former, now)
   local moved = former and former.lane ~= t.lane
   local same = former and not moved and former.parked == t.parked and former.cost == t.cost
@@ -264,7 +271,7 @@ local function take_place(l, id, t, former, now)
   write_ticket(l, id, t)
 end
 
--- take or keep a place, with a deadline (the lanes are to be written, and the expiry set, after this)
+-- Take or keep a place, with a deadline. (The caller must write the lanes and set the expiry after this.)
 local function join(l, id, t, former, deadline, ttl_ms, now)
   t.parked = false
   take_place(l, id, t, former, now)
@@ -275,7 +282,7 @@ local function join(l, id, t, former, deadline, ttl_ms, now)
   end
 end
 
--- take or keep a place, and leave the message here: no deadline, no expiry, until it is let go
+-- Take or keep a place, and store the message here. There is no deadline and no expiry until the task is let go.
 local function park(l, id, t, former, message, now)
   t.parked = true
   take_place(l, id, t, former, now)
@@ -284,8 +291,8 @@ local function park(l, id, t, former, message, now)
   l.extended = redis.call('HLEN', l.room) == 1
 end
 
--- after somebody left, or was let go: with nobody parked, the keys may expire again (the state not
--- before its bucket is full)
+-- Called after a task has left or was let go. If no task is parked any more, the keys may expire again (the state not
+-- before its bucket is full).
 local function settle_expiry(l, now, slack)
   if redis.call('EXISTS', l.room) == 1 then return end
   local ttl = lifetime(l)
@@ -293,8 +300,9 @@ local function settle_expiry(l, now, slack)
   redis.call('PEXPIRE', l.key, text(math.max(ttl, life(l, now, slack) + 1)))
 end
 
--- When releasers should visit a line (0: not at all; `sooner`: unless they come before anyway). Foreign data in place of
--- the index must not undo a decision half-way: releasers see to it, and make the index anew.
+-- Note when releasers should visit a line (0: not at all; `sooner`: only if this is earlier than the visit that is
+-- noted). Foreign data at the index's key must not undo a decision half-way, so errors are ignored here; releasers make
+-- the index anew.
 local function note_visit(index, l, at, sooner)
   if not index then return end
   if at <= 0 then redis.pcall('ZREM', index, l) return end
@@ -303,8 +311,9 @@ local function note_visit(index, l, at, sooner)
   if not known or at < known then redis.pcall('ZADD', index, text(at), l) end
 end
 
--- A message may be let go twice (after a crash in between). This copy is one too many if another one
--- started after this one was let go; one let go later belongs to a retry of the same id.
+-- Whether another copy of this message has started. A message may be let go twice (after a crash in between). This copy
+-- is one too many if another copy started after this one was let go. If this copy was let go later than that start, it
+-- belongs to a retry with the same id.
 local function started_already(l, id, copy)
   local other, at = string.match(redis.call('HGET', l.started, id) or '', '^(%d+):(%d+)$')
   return other and other ~= copy and tonumber(copy) <= tonumber(at)

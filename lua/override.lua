@@ -1,14 +1,14 @@
 --@ state
--- Change what is in force beside a limit's own numbers: read, changed and written as one, so that none of two
--- changes at once is lost.
+-- Change the override of a limit: other rules, a pause, or a wider margin. The override is read, changed and written in
+-- one step, so that of two changes at the same time none is lost.
 -- KEYS  override
 -- ARGV  1 now_us ('' = the server's clock)   2 rules ('' = none, '=' = as they are)
---       3 pause_us from now on (0 = none, -1 = as it is)   4 '1': a pause may end one that lasts longer
---       5 margin that a host asks for from now on, thousandths of the period (0 = none): a larger one stays
---       6 '1': that margin is asked for briefly
+--       3 pause_us from now on (0 = none, -1 = as it is)   4 '1': the new pause may shorten a longer one
+--       5 the margin that a host asks for, thousandths of the period (0 = none); a larger margin in force stays
+--       6 '1': the host asks for this margin for a moment only
 -- Reply: rules (a text), pause_until_us (0 = none), now_us, margin, margin_until_us (0 = none)
--- What is no override is replaced (but not a newer form of it). A key without rules lasts as long as its pause
--- and its margin.
+-- A value that is no override is replaced (but not a newer form of an override). A key without rules lasts as long as
+-- its pause and its margin.
 local key, now, slack = KEYS[1], clock(ARGV[1])
 local value = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
 if string.find(value, '^[2-9]:') then foreign(key, value, 'an override') end

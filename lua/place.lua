@@ -1,10 +1,11 @@
--- Prelude of acquire.lua: one limit's part of a decision. `ask` is what was asked, for all limits:
--- now, slack, look_only, id, first_seen, max_sleep, horizon, grace, copy, message, lane, broker, queue; then
--- the decision: verdict, wait, sleep, last (the limit that binds), wake (one with a lane that was gone and is back).
+-- Prelude of acquire.lua: one limit's part of a decision. `ask` holds the question for all limits:
+-- now, slack, look_only, id, first_seen, max_sleep, horizon, grace, copy, message, lane, broker, queue. Then it gets
+-- the decision: verdict, wait, sleep, last (the limit with the longest wait), wake (a limit with a lane that was gone
+-- and is back).
 
-local TELL_US = 200000 -- so soon a line with another broker's tasks is visited
+local TELL_US = 200000 -- a line with another broker's tasks is visited within this time
 
--- the rule in force for the limit at ARGV[a + 1 ...], its override at KEYS[k]
+-- The rule in force for the limit at ARGV[a + 1 ...]. Its override is at KEYS[k].
 local function rule_at(ask, k, a)
   local found = {}
   found.text, found.pause = in_force(KEYS[k], ARGV[a + 3], ask.now, ARGV[a + 1])
@@ -12,7 +13,7 @@ local function rule_at(ask, k, a)
   return found
 end
 
--- this task's ticket, rank and the units ahead of it
+-- Find this task's ticket, its rank and the units ahead of it.
 local function find_place(ask, l)
   purge(l, ask.now, ask.grace, not ask.look_only)
   if ask.copy ~= '' and started_already(l, ask.id, ask.copy) then ask.verdict = -2 end
@@ -20,7 +21,7 @@ local function find_place(ask, l)
   if l.count == 0 then return end
   notice_gone(l, ask.now)
   if l.ticket then
-    -- whose place was taken after its message was written gave itself back: its turn did not wake it
+    -- If the place is newer than the message's, the task rejected itself (celery/again.py): its turn did not wake it.
     l.woken = not (ask.first_seen > 0 and ask.first_seen < l.ticket.place)
     l.seen = l.ticket.place
   end
@@ -29,7 +30,7 @@ local function find_place(ask, l)
   l.before, l.most = units_ahead(l, l.rank, place, lane and ask.id, ask.now)
 end
 
--- read the limit at KEYS[k + 1 ...], ARGV[a + 1 ...]: its state, and where this task stands
+-- Read the limit at KEYS[k + 1 ...], ARGV[a + 1 ...]: its state, and this task's place in the line.
 local function examine(ask, k, a, rule)
   local l = line_at(KEYS, k)
   l.rank, l.count, l.seen, l.before, l.most = 0, 0, ask.first_seen, 0, 0
@@ -49,19 +50,20 @@ local function examine(ask, k, a, rule)
   return l
 end
 
--- whether this limit admits the task now, or how long it must wait; `together`: the latest that all limits
--- asked could start it, lest one is booked for later than it could be and its cells until then are lost
+-- Decide whether this limit admits the task now, or how long it must wait. `together`: how far ahead a limit may be
+-- booked. If one limit were booked for much later than it could be, because another limit of the task admits it later,
+-- the cells until then would be lost.
 local function judge(ask, l, together)
   local turn = l.algorithm.pace(l.r, l.before)
   local may_sleep = l.woken and ask.max_sleep or math.floor(ask.max_sleep / NEWCOMER_SHARE)
   local function all_fit() return l.algorithm.wait(l, l.r, ask.now, l.cost, l.before) <= may_sleep end
-  -- turns are taken well ahead: a cell still free now belongs to one who is late, or to nobody
+  -- Woken tasks take their cells well ahead, so a cell that is still free now belongs to a late task or to none.
   local free = may_sleep > 0 and -math.min(FREE_US, may_sleep) or IDLE_US
   local idle = l.idle >= free
-  -- what somebody ahead saves up for a larger cost goes to nobody else
+  -- Units that a task ahead saves up for a larger cost must not go to other tasks.
   local saving = l.most > l.cost or l.seen == 0 and l.count > 0 and l.units > l.count
   if idle and saving then idle = all_fit() end
-  -- a woken task may overtake a second's worth of places, or any number if there are units for all of those ahead too
+  -- A woken task may overtake a second's worth of places, or any number if there are units for all tasks ahead as well.
   local passes = l.woken and (turn <= PASS_US and not saving or all_fit())
   l.blocked = l.lag > math.min(may_sleep, together) or l.rank > 0 and not idle and not passes
   l.wait = 0
@@ -71,7 +73,7 @@ local function judge(ask, l, together)
   end
 end
 
--- the task's place in this line: taken, kept or left
+-- Take, keep or leave the task's place in this line.
 local function settle_place(ask, l, takes_place)
   local seen = l.seen > 0 and l.seen or ask.now
   if l.seen > 0 and l.count > 0 then
@@ -95,10 +97,10 @@ local function settle_place(ask, l, takes_place)
   end
 end
 
--- write the limit's part of the decision: units spent, a place taken, kept or left
+-- Write the limit's part of the decision: spend the units, and take, keep or leave a place.
 local function settle(ask, l)
   if ask.verdict == -2 then return end
-  -- one place, in the line that binds: elsewhere it would stand in the way of others
+  -- A task takes one place, in the line of the limit with the longest wait. In other lines it would delay other tasks.
   local takes_place = (ask.verdict == 0 or ask.verdict == 2) and l == ask.last and ask.id ~= ''
   if ask.verdict == 1 then
     l.algorithm.spend(l, l.r, ask.now, l.cost, ask.sleep)
@@ -111,7 +113,7 @@ local function settle(ask, l)
   if ask.id ~= '' and (takes_place or l.count > 0) then settle_place(ask, l, takes_place) end
   write_lanes(l)
   local ttl = life(l, ask.now, ask.slack)
-  if l.units > 0 or l.ticket then -- somebody waits, or the last one has just left
+  if l.units > 0 or l.ticket then -- a task waits, or the last one has just left
     local line_ttl = lifetime(l)
     ttl = line_ttl > 0 and math.max(ttl, line_ttl) or 0
     if l.extended or line_ttl > 0 and redis.call('PTTL', l.line) < line_ttl then expire(l, line_ttl) end
@@ -119,13 +121,13 @@ local function settle(ask, l)
   save(l, ttl)
 end
 
--- when releasers should visit which line, microseconds; 0: as they know already
+-- When releasers should visit which line, microseconds. 0: no visit is needed beside those already noted.
 local function visit(ask)
   if ask.wake then return ask.now, ask.wake.key end
   if ask.verdict ~= 0 and ask.verdict ~= 2 then return 0 end
   local at = ask.verdict == 2 and ask.now + ask.wait - ask.lead or 0
   for _, lane in pairs(ask.last.by_lane or {}) do
-    if lane.broker ~= ask.broker and lane.gone < NOBODY then -- a releaser can tell whether it is there
+    if lane.broker ~= ask.broker and lane.gone < NOBODY then -- a releaser knows whether that broker has workers
       at = math.min(at > 0 and at or math.huge, ask.now + TELL_US)
     end
   end

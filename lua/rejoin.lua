@@ -1,9 +1,9 @@
 --@ state
--- After an outage: when do all processes ask again? The first one to notice sets the instant.
--- KEYS  where the instant is kept
--- ARGV  1 now_us ('' = the server's clock)   2 how far ahead it is set, microseconds
--- Reply integer: microseconds until then, 0 to ARGV[2]. A past, foreign or far one is set anew. It is
--- a write, and a script, as decisions are: what refuses those refuses this.
+-- Tell when all processes ask again after an outage. The first process that gets an answer sets this moment.
+-- KEYS  the key of the moment
+-- ARGV  1 now_us ('' = the server's clock)   2 how far ahead the moment is set, microseconds
+-- Reply integer: microseconds until the moment, 0 to ARGV[2]. A value that is past, foreign or too far ahead is set
+-- anew. Like a decision, this is a script that writes, so a server that refuses decisions refuses it as well.
 local now = clock(ARGV[1])
 local kept = redis.call('TYPE', KEYS[1]).ok == 'string' and tonumber(redis.call('GET', KEYS[1]))
 local left = kept and kept - now or 0

@@ -1,24 +1,26 @@
 --@ state * line room
--- Claim the parked messages whose turn has come, under a lease.
+-- Claim the parked messages whose turn has come. A claim is void after a lease.
 -- KEYS  state, line, tickets, lanes, due, room, started, bad, override, and the index of rooms (not on a Cluster)
--- ARGV  1 now_us ('' = the server's clock)   2 override ('' = read the key)   3 lead_us: how long
---       before its turn a task is let go at most; -1: all, whatever their turn   4 lease_us: then an unconfirmed
---       claim is void   5 how many   6 bytes of all messages, about   7 grace_us of those who are not parked
---       8 our broker: others' messages stay   9 the brokers that have workers, parted by spaces
--- Reply: now_us (the copy's mark), when to visit again (0 = nothing of ours is parked), how many messages
---       are of a newer form and left alone, how many were unreadable and lie in quarantine now, then ticket,
+-- ARGV  1 now_us ('' = the server's clock)   2 override ('' = read the key)   3 lead_us: at most so long
+--       before its turn a task is let go; -1: all tasks, whatever their turn is   4 lease_us: after this time an
+--       unconfirmed claim is void   5 how many   6 bytes of all messages, about   7 grace_us of tasks that are not
+--       parked   8 our broker: messages of other brokers stay   9 the brokers that have workers, parted by spaces
+-- Reply: now_us (the mark of these copies), when to visit again (0 = no task of our broker is parked), how many
+--       messages have a newer form and stay, how many were unreadable and lie in quarantine now, then ticket,
 --       place and message of each claimed task.
--- Who was let go and has not come counts as ahead until its cell has passed: so a stall makes no burst, and a
--- dead worker no hole. Never more than HELD_US's worth (and what the lane's way takes) is out in one lane,
--- unless units for all of those exist. A lane in which nobody comes is let go of: its tasks keep their places,
--- one of them at a time is offered as a probe, and all others go on as if it were not there.
--- A task let go early sleeps in a pool's slot, one let go late loses its cell: so the lead is short
--- (SHORT_US covers the pace of the releasers), and twice as long more as one has been on its way.
+-- A task that was let go and has not come counts as ahead until its cell has passed, so a stall makes no burst, and a
+-- dead worker leaves no cells unused. In one lane, never more than HELD_US's worth of tasks (and as many as twice the
+-- lane's way takes) is out, unless units for all of them exist. A lane in which no task comes is gone: its tasks keep
+-- their places, one of them at a time is offered as a probe, and the other lanes go on as if it did not exist.
+-- A task that is let go early sleeps in a slot of the pool, and a task that is let go late loses its cell. So the lead
+-- is short (SHORT_US covers the pace of the releasers), plus twice the time for which the oldest task has been on its
+-- way.
 local SHORT_US, HELD_US, CHUNK, MOST_SEEN = 50000, 3000000, 50, 1000
-local FULL_US = 100000                       -- a lane with enough under way is looked at again
-local OTHERS_US = 1000000                    -- or a unit's time: so often it looks whether others are still ahead
-local PROBE_US, PROBE_MOST_US = 2000000, 60000000
-local RECOUNT_US = 60000000                  -- a line whose lanes say that nothing of ours is parked, to be sure
+local MOST_REFUSED = 200                     -- so many refused messages that must wait are passed; others must be reached
+local FULL_US = 100000                       -- a lane with enough tasks under way is looked at again after this time
+local OTHERS_US = 1000000                    -- after this time (or a unit's) it looks whether others are still ahead
+local PROBE_US, PROBE_MOST_US = 2000000, 60000000 -- between two probes of a lane that is gone: at least, at most
+local RECOUNT_US = 60000000                  -- after this time a line whose lanes count no parked task is checked
 local now, slack = clock(ARGV[1])
 local lead, lease, most, grace = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[7])
 local l = room_at(KEYS)
@@ -26,11 +28,11 @@ local override, rules = ARGV[2] ~= '' and ARGV[2] or redis.call('GET', KEYS[9]) 
 local reply, bytes, newer, bad, visit = { now, 0, 0, 0 }, 0, 0, 0, math.huge
 local ahead, out, outs, under_way = 0, 0, {}, 0 -- units ahead, tasks let go, and how long the oldest is on its way
 local units = l.units
-in_force(KEYS[9], override, now, '') -- a foreign one is an error of the whole line
+in_force(KEYS[9], override, now, '') -- a foreign override is an error of the whole line
 purge(l, now, grace, true)
 notice_gone(l, now)
 
--- the line's state under a message's own rule (or the override)
+-- The line's state under a message's own rule (or under the override).
 local function under(given)
   if rules[given] then return rules[given] end
   local rule, pause = in_force(KEYS[9], override, now, given)
@@ -42,12 +44,12 @@ local function under(given)
   return u
 end
 
--- how long until a line in which tasks of other brokers are ahead is looked at again
+-- After what time a line in which tasks of other brokers are ahead is looked at again.
 local function pause_us(u) return math.max(OTHERS_US, u.algorithm.pace(u.r, 1)) end
 
 local function early_us() return math.min(lead, SHORT_US + 2 * under_way) end
 
--- units before a place that lie in lanes of other brokers, of those that are waited for
+-- The units before a place that belong to other brokers' tasks and are waited for.
 local function foreign_ahead(place)
   local sum = 0
   for name, lane in pairs(l.by_lane) do
@@ -66,9 +68,9 @@ local function foreign_ahead(place)
   return sum
 end
 
--- While the limit idles although tasks of other brokers are ahead, these lanes have LATE_US to be heard. Then they are left
--- like one of ours in which nobody comes: their releasers died, or cannot reach their broker. (`probe_at` of a lane that
--- is not gone: until when it has.)
+-- If the limit idles although tasks of other brokers are ahead, a task of their lanes must come within LATE_US.
+-- Otherwise these lanes are gone, like a lane of ours in which no task comes: their releasers died, or cannot reach
+-- their broker. (In a lane that is not gone, `probe_at` is the time until which a task must come.)
 local function leave_others(u, t)
   local _, idle = u.algorithm.look(u, u.r, now, t.cost)
   if u.pause > 0 or idle < u.algorithm.pace(u.r, t.cost) then return end
@@ -82,11 +84,11 @@ local function leave_others(u, t)
   end
 end
 
--- when the turn of a task comes, microseconds from now; and of the units ahead those of other brokers
+-- When the turn of a task comes, microseconds from now, and how many of the units ahead belong to other brokers.
 local function turn_of(u, t)
-  -- A state beyond what the rule allows: the limit was raised, or this message's rule is older than the
-  -- state. Acquire knows the rule and keeps the clamp, so the first in line is offered to it; else the
-  -- turn would move away with the clock.
+  -- The state is beyond what the rule allows, because the limit was raised, or because this message's rule is older
+  -- than the state. Only acquire.lua stores the clamped state, so the first task in line is offered to it. Otherwise
+  -- the turn would move away with the clock.
   if u.beyond and out == 0 and u.pause == 0 then return 0, 0 end
   local others = foreign_ahead(t.place)
   if others > 0 then
@@ -98,7 +100,7 @@ local function turn_of(u, t)
   return u.pause > 0 and math.max(turn, u.pause + u.algorithm.pace(u.r, before)) or turn, others
 end
 
--- whether as much of a lane is under way as may be
+-- Whether as many tasks of a lane are under way as may be.
 local function is_full(u, t, lane)
   return lane.out > 2 and u.algorithm.pace(u.r, lane.out_units) > HELD_US + 2 * lane.way
     and u.algorithm.wait(u, u.r, now, t.cost, lane.out_units) > early_us()
@@ -113,6 +115,7 @@ local function claim(id, t, lane, message)
   write_ticket(l, id, t)
   for _, part in ipairs({ id, text(t.place), message }) do reply[#reply + 1] = part end
   bytes, out, lane.out, lane.out_units = bytes + #message, out + 1, lane.out + 1, lane.out_units + t.cost
+  if lane.gone == REFUSED then return end
   if lane.gone > t.place then
     lane.probing = false
     lane.probe_at = now + math.min(math.max((now - lane.heard_at) / 2, PROBE_US), PROBE_MOST_US)
@@ -122,7 +125,8 @@ local function claim(id, t, lane, message)
   end
 end
 
--- a task that is not here: it may come, or not; without a deadline its ticket says nothing
+-- Count a task whose message is not in the room, or is claimed: it may come or not. A ticket without a deadline is
+-- dropped.
 local function pass(id, t, lane)
   local deadline = t.parked or tonumber(redis.call('ZSCORE', l.due, id) or '')
   if not deadline then
@@ -135,7 +139,7 @@ local function pass(id, t, lane)
   end
 end
 
--- those let go whose cells have not passed, at the pace of this rule, are ahead
+-- Count the tasks that were let go as ahead if their cells, at the pace of this rule, have not passed.
 local function count_outs(u)
   for _, t in ipairs(outs) do
     local ago = math.abs(now - t.let_go_at) -- the clock may step
@@ -146,18 +150,18 @@ local function count_outs(u)
   outs = {}
 end
 
--- the state under a message's rule, and how long until the task is let go, microseconds
+-- The state under a message's rule, and how long until the task is let go, microseconds.
 local function rest_of(rule, t)
   local u = under(rule)
   count_outs(u)
   local turn, others = turn_of(u, t)
   local rest = turn - early_us()
-  -- nobody says here when tasks of other brokers leave the line before they start
+  -- Tasks of other brokers may leave the line without a start, and this line is not told of it. So it looks again.
   return u, others > 0 and math.min(rest, pause_us(u)) or rest
 end
 
--- what becomes of a parked task: 'next' if the lane's next may be looked at, 'lane' if that lane is done, or
--- 'done' if it is the line's turn that has not come
+-- Claim a parked task if its turn has come. Returns 'next' if the next task of its lane may be looked at, 'lane' if
+-- this lane is finished, or 'done' if the turn of the whole line has not come.
 local function offer(id, t, lane)
   local parked = redis.call('HGET', l.room, id)
   if is_newer(parked) then newer = newer + 1 return 'next' end
@@ -180,7 +184,7 @@ local function offer(id, t, lane)
   return 'next'
 end
 
--- A place whose ticket is gone or foreign is free. Its message, if there is one, goes into quarantine.
+-- Free a place whose ticket is missing or foreign. Its message, if there is one, goes into quarantine.
 local function lose(id, lane)
   local message = redis.call('HGET', l.room, id)
   if is_newer(message) then newer = newer + 1 return 'next' end
@@ -196,7 +200,8 @@ local function lose(id, lane)
   return 'next'
 end
 
--- Messages that no lane accounts for: the walk does not come to them. Looked for where the counters disagree.
+-- Put messages into quarantine that belong to no lane, because the walk would never reach them. They are looked for
+-- only if the counters disagree.
 local function set_lost_aside()
   local known, found = 0, 0
   for _, lane in pairs(l.by_lane) do
@@ -218,7 +223,7 @@ local function set_lost_aside()
   if lane and found == 0 then lane.parked, lane.changed = lane.parked + over, true end -- only the counter was wrong
 end
 
--- one ticket of ours, in the order of all; what is said as by `offer`
+-- Look at one ticket of our broker. Returns the same as `offer`.
 local function look_at(id, t, lane)
   if not t then return lose(id, lane) end
   local claimed = t.let_go_at > 0 and math.abs(now - t.let_go_at) < lease
@@ -226,8 +231,9 @@ local function look_at(id, t, lane)
     if t.parked then visit = math.min(visit, t.let_go_at + lease) end
     pass(id, t, lane)
   elseif t.not_before > now then
-    visit = math.min(visit, t.not_before)
-  elseif lane.gone > t.place and not lane.probing and lead >= 0 then
+    visit, lane.pausing = math.min(visit, t.not_before), (lane.pausing or 0) + 1
+    if lane.gone == REFUSED and lane.pausing >= MOST_REFUSED then return 'lane' end
+  elseif lane.gone > t.place and lane.gone < NOBODY and not lane.probing and lead >= 0 then
     visit = math.min(visit, lane.probe_at)
     return 'lane'
   else
@@ -239,8 +245,8 @@ end
 local walk = walk_of(l, ARGV[8], ARGV[9], CHUNK)
 for _, lane in pairs(l.by_lane) do
   lane.out, lane.out_units, lane.probing = 0, 0, lane.gone > 0 and now >= lane.probe_at
-  -- while nobody comes, those who were parked since then do not count either
-  if lane.ours and lane.gone > lane.heard_at then lane.gone, lane.changed = now, true end
+  -- While no task of the lane comes, tasks that were parked since it is gone do not count either.
+  if lane.ours and lane.gone > lane.heard_at and lane.gone < NOBODY then lane.gone, lane.changed = now, true end
 end
 for seen = 1, MOST_SEEN do
   local id, t, lane = walk()

@@ -1,5 +1,5 @@
 --@ state line
--- Make the bucket full again; those who wait keep their places. Also drops a foreign value.
+-- Make the bucket full again. Tasks that wait keep their places. Foreign values at the keys are dropped.
 -- KEYS  state, line, tickets, lanes, due, room, started, override
 -- Reply integer: 1 if anything was stored, 0 if the bucket was full already.
 local kinds = { 'string', 'zset', 'hash', 'hash', 'zset', 'hash', 'hash', 'string' }

@@ -1,5 +1,5 @@
 -- Prelude of scripts that let parked tasks go.
--- l.bad  hash: ticket -> '<lane>:<place>:<cost>:<when>:<broker>:<why>\n<what lay in the room>' of those in quarantine
+-- l.bad  hash of the quarantine: ticket -> '<lane>:<place>:<cost>:<when>:<broker>:<why>\n<value in the room>'
 
 local NO_OVERRIDE = FORM .. '::0'
 
@@ -9,29 +9,41 @@ local function room_at(keys)
   return l
 end
 
--- a message out of the room, kept with the reason
+-- Move a message from the room into quarantine, with the reason.
 local function set_aside(l, id, t, now, why)
   local lane, message = lanes_of(l)[t.lane], redis.call('HGET', l.room, id) or ''
-  redis.call('HSET', l.bad, id, string.format('%s:%.0f:%.0f:%.0f:%s:%s\n%s', t.lane, t.place, t.cost, now,
+  redis.call('HSET', l.bad, id, string.format('%s:%.0f:%.0f:%.0f:%s:%s\n%s', queue_lane(t.lane), t.place, t.cost, now,
     lane and lane.broker or '', (string.gsub(why, '\n', ' ')), message))
   redis.call('HDEL', l.room, id)
 end
 
--- the same, and its task out of the line
+-- The same, and take its task out of the line.
 local function quarantine(l, id, t, now, why)
   set_aside(l, id, t, now, why)
   drop(l, id, t)
 end
 
--- whether a later version wrote this message
+-- Move a parked task to another lane of the same broker; its place stays the same.
+local function change_lane(l, id, t, name, now)
+  local from, to = lane_at(l, t.lane, now), lane_at(l, name, now)
+  if from == to then return end
+  to.broker, to.queue = from.broker, from.queue
+  redis.call('ZREM', l.line, member(id, t))
+  count(l, t, -1)
+  t.lane = name
+  redis.call('ZADD', l.line, 0, member(id, t))
+  count(l, t, 1)
+end
+
+-- Whether a later version wrote this message.
 local function is_newer(message)
   local form = string.match(message or '', '^(%d+):')
   return form and form ~= FORM
 end
 
--- Walk the tickets of a broker's lanes, all lanes in one order: each call gives a ticket, what is known of it, and
--- its lane (`lane.left = nil` ends that lane). Lanes of brokers without workers are gone, and lanes are back whose
--- broker has some again.
+-- Walk the tickets of a broker's lanes, all lanes in one order. Each call of the result gives a ticket's id, the
+-- ticket, and its lane (`lane.left = nil` ends that lane). Before that, lanes of brokers without workers are marked as
+-- gone, and the mark is removed from lanes whose broker has workers again.
 local function walk_of(l, broker, alive, chunk)
   alive = ' ' .. alive .. ' '
   local ours = {}

@@ -1,9 +1,9 @@
 --@ state line room
--- What waits under one key. Writes nothing.
+-- Tell how many tasks wait under one key. Writes nothing.
 -- KEYS  state, line, tickets, lanes, due, room, started, bad, override
 -- ARGV  1 now_us ('' = the server's clock)   2 override ('' = read the key)
 -- Reply integers: now_us, waiting, parked, first-seen time of the oldest (0 = none), pause_us, in quarantine, the
---       margin in force where it is automatic (thousandths of the period)
+--       margin in force for limits with an automatic margin (thousandths of the period)
 local now = clock(ARGV[1])
 local l, oldest = room_at(KEYS), math.huge
 for name in pairs(lanes_of(l)) do

@@ -1,9 +1,10 @@
 --@ state line
--- Take a task out of its line, and its message out of the room if it lies there.
+-- Take a task out of its line, and its message out of the room if it is parked.
 -- KEYS  state, line, tickets, lanes, due, room, started
--- ARGV  1 now_us ('' = the server's clock)   2 ticket   3 '' = whatever it does; 'parked' = only if its message lies
---       here and nobody is letting it go; 'came' = it has come and starts elsewhere   4 lease_us of one let go
--- Reply integer: 0 if it was not there, 2 if its lane was gone and is back (releasers should visit the line), else 1.
+-- ARGV  1 now_us ('' = the server's clock)   2 ticket   3 '' = in any case; 'parked' = only if its message lies here
+--       and is not being let go; 'came' = the task has come and starts elsewhere   4 lease_us of a claim
+-- Reply integer: 0 if the task was not there, 2 if its lane was gone and is back (releasers should visit the line),
+--       else 1.
 local now, slack = clock(ARGV[1])
 local l, id = line_at(KEYS), ARGV[2]
 l.count = redis.call('ZCARD', l.line)

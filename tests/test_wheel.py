@@ -1,4 +1,4 @@
-"""An installed wheel works with the repository gone."""
+"""A wheel that was built from the source distribution works with the repository gone."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ limiter = fleetlimit.RateLimiter(sys.argv[2])
 limit = fleetlimit.RateLimit("wheel", 1, 60)
 assert limiter.acquire(limit) and not limiter.acquire(limit)
 assert fleetlimit.rate_limited("wheel", 1, 60)
+assert sys.argv[3] == f"fleetlimit-{fleetlimit.__version__}-py3-none-any.whl", fleetlimit.__version__
 print("works")
 """
 
@@ -34,13 +35,15 @@ def test_wheel(server: Server, tmp_path: Path) -> None:
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, repository / name)
     pip = [sys.executable, "-m", "pip", "--quiet"]
-    subprocess.run([*pip, "wheel", "--no-deps", "-w", str(tmp_path), str(repository)], check=True)
+    # The source distribution, and from it the wheel.
+    build = [sys.executable, "-m", "build", "--outdir", str(tmp_path), str(repository)]
+    subprocess.run(build, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("fleetlimit-*.whl")
     shutil.rmtree(repository)
     home = tmp_path / "home"
     subprocess.run([*pip, "install", "--no-deps", "--target", str(home), str(wheel)], check=True)
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(home), server.url],
+        [sys.executable, "-c", PROGRAM, str(home), server.url, wheel.name],
         cwd=tmp_path,
         env=environment(PYTHONPATH=str(home)),
         capture_output=True,
@@ -48,3 +51,10 @@ def test_wheel(server: Server, tmp_path: Path) -> None:
         check=False,
     )
     assert ran.stdout == "works\n", ran.stderr
+    said = subprocess.check_output(
+        [sys.executable, "-m", "fleetlimit", "--version"],
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=str(home)),
+        text=True,
+    )
+    assert wheel.name.split("-")[1] in said

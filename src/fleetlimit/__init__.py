@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fleetlimit.decision import Decision, RateLimited
 from fleetlimit.errors import (
     ConfigurationError,
     CostError,
     FleetlimitError,
     KeyValueError,
     LimitConflictWarning,
-    RateLimited,
     StateError,
     StoreRefused,
     StoreUnavailable,
     UnknownLimitError,
 )
 from fleetlimit.limit import RateLimit
-from fleetlimit.limiter import Decision, RateLimiter
+from fleetlimit.limiter import RateLimiter
 
 if TYPE_CHECKING:
+    __version__: str
     from fleetlimit.celery import RateLimitedTask, limits_outage, rate_limited, task_throttled
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "UnknownLimitError",
+    "__version__",
     "limits_outage",
     "rate_limited",
     "task_throttled",
@@ -48,9 +50,13 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    # A program that only wants `RateLimiter` does not pay for importing Celery.
+    # A program that only needs `RateLimiter` does not have to import Celery.
     if name in ("RateLimitedTask", "limits_outage", "rate_limited", "task_throttled"):
         import fleetlimit.celery
 
         return getattr(fleetlimit.celery, name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("fleetlimit")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

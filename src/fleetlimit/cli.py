@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-#: More than this per second is beyond the demo's little API, and a window below a tenth of a second
-#: shows the machine's scheduling and not the limit.
+#: The demo's small API cannot answer more calls per second than this. A period shorter than a tenth of a second shows
+#: the machine's scheduling and not the limit.
 _FASTEST, _SHORTEST = 200, 0.1
 _LONGEST = 3600
 
@@ -44,7 +44,7 @@ for _command in (*cli_room.COMMANDS, *cli_move.COMMANDS):
 
 
 def _units(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """:raises click.BadParameter: for what is no whole number."""
+    """:raises click.BadParameter: for a text that is no whole number."""
     if value is None:
         return None
     with suppress(ValueError):
@@ -58,32 +58,34 @@ def _units(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
     )
 
 
-_force = click.option("--force", is_flag=True, help="Also for a limit that nobody has announced.")
+_force = click.option(
+    "--force", is_flag=True, help="Do it even if nobody has announced this limit."
+)
 
 
 @main.command(short_help="Change a limit's numbers for the whole fleet, at once.")
 @click.argument("name")
 @click.argument("limit", callback=_units, required=False)
 @click.option("--per", type=float, help="The period, in seconds; needed with LIMIT.")
-@click.option("--burst", type=int, help="Units that may start at one instant; 1 if not said.")
+@click.option("--burst", type=int, help="Units that may start at one instant; 1 by default.")
 @click.option(
     "--margin", type=MARGIN, help="Share of the period kept free, or `auto` (the default)."
 )  # fmt: skip
 @click.option(
-    "--algorithm", type=click.Choice(ALGORITHMS), help="How it counts, if not as in the code."
+    "--algorithm", type=click.Choice(ALGORITHMS), help="How units are counted; by default as in the code."
 )  # fmt: skip
 @click.option("--offset", type=float, help="When windows begin after the epoch, in seconds.")
-@click.option("--tz", help="The zone to whose midnight a fixed window is aligned.")
+@click.option("--tz", help="The time zone at whose midnight fixed windows begin.")
 @_force
 @_place
 def configure(
     name: str, limit: int | None, per: float | None, burst: int | None, margin: float | str | None,
     algorithm: str | None, offset: float | None, tz: str | None, force: bool, url: str | None,
 ) -> None:  # fmt: skip
-    """Change a limit's numbers for the whole fleet, at once, until changed again.
+    """Change a limit's numbers for the whole fleet, at once and until the next change.
 
-    All of them: what is not said here (burst, margin, offset, tz) is as by default, and not as in the
-    code. Without LIMIT the numbers in the code are in force again.
+    The options burst, margin, offset and tz that you leave out get their defaults, not the values in the code.
+    Without LIMIT the numbers in the code apply again.
     """
     numbers: dict[str, Any] = {"per": per, "burst": burst, "margin": margin}
     numbers |= {"algorithm": algorithm, "offset": offset, "tz": tz}
@@ -104,17 +106,17 @@ def configure(
 @click.argument("name")
 @click.argument("seconds", type=float)
 @click.option(
-    "--force", is_flag=True, help="Also shorten a pause, and pause a limit that nobody has announced."
+    "--force", is_flag=True, help="Do it even if this shortens a pause, or if nobody has announced this limit."
 )  # fmt: skip
 @_place
 def pause(name: str, seconds: float, force: bool, url: str | None) -> None:
-    """Close a limit for the whole fleet: nothing starts for so many SECONDS. A pause that lasts longer
-    already goes on."""
+    """Close a limit for the whole fleet: nothing starts for so many SECONDS. A pause that already lasts longer
+    is not shortened."""
     with _plain_errors():
         lasts = _limiter(url).pause(name, seconds, force=force)
     if lasts > seconds + 0.001:
         click.echo(
-            f"{name}: stays paused for {lasts:.0f} s, as was said before (--force shortens it)"
+            f"{name}: stays paused for {lasts:.0f} s, because an earlier pause lasts longer (--force shortens it)"
         )
     else:
         click.echo(f"{name}: paused for {seconds:.15g} s")
@@ -128,7 +130,7 @@ def resume(name: str, force: bool, url: str | None) -> None:
     """End a pause."""
     with _plain_errors():
         _limiter(url).resume(name, force=force)
-    click.echo(f"{name}: goes on")
+    click.echo(f"{name}: is no longer paused")
 
 
 @main.command(short_help="See a fleet keep a limit, in about a minute.")
@@ -147,12 +149,12 @@ def demo(
     limit: int, per: float, tasks: int, workers: int, skip_baselines: bool, picture: Path,
     no_picture: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """See a fleet keep a limit: real workers, a real API, in about a minute.
+    """Watch a fleet keep a limit, with real workers and a real API, in about a minute.
 
-    Starts a Redis, an HTTP API that answers 429 above its limit, and Celery workers, all on this
-    machine; sends a backlog; and compares fleetlimit with Celery's own rate_limit and with plain
-    retries. Exit status 1 if fleetlimit broke its promise: a window above the limit, a call
-    refused, or a task not done.
+    The demo starts a Redis, an HTTP API that answers 429 above its limit, and Celery workers, all on
+    this machine. It sends a backlog, and compares fleetlimit with Celery's own rate_limit and with
+    plain retries. The exit status is 1 if fleetlimit broke its promise: if a window was above the
+    limit, a call was refused, or a task was not done.
     """
     _check(limit, per, tasks, workers)
     target = None if no_picture else picture
@@ -184,7 +186,7 @@ def _check(limit: int, per: float, tasks: int, workers: int) -> None:
     if limit / per > _FASTEST:
         raise click.UsageError(
             f"--limit {limit} per {per:g} s is {limit / per:g} calls a second; "
-            f"the demo's API stands {_FASTEST}"
+            f"the demo's API can answer {_FASTEST}"
         )
     if (seconds := tasks * per / limit) > _LONGEST:
         raise click.UsageError(
@@ -194,7 +196,7 @@ def _check(limit: int, per: float, tasks: int, workers: int) -> None:
 
 
 def _need_extras() -> None:
-    """:raises Failed: before anything is started, when the demo's extra is not installed."""
+    """:raises Failed: if the packages of the extra `demo` are not installed. Nothing has been started then."""
     try:
         import matplotlib  # noqa: F401
         import rich  # noqa: F401
@@ -205,7 +207,10 @@ def _need_extras() -> None:
 
 
 def _show(plan: Plan, picture: Path | None, as_json: bool) -> bool:
-    """Run it and say what came of it. Whether the promise was kept."""
+    """Run the demo and show the results.
+
+    :return: whether fleetlimit kept its promise.
+    """
     from fleetlimit.demo.run import document
     from fleetlimit.demo.view import console_for, screen
 
@@ -219,7 +224,7 @@ def _show(plan: Plan, picture: Path | None, as_json: bool) -> bool:
 
 
 def _draw(plan: Plan, outcomes: Sequence[Outcome], picture: Path) -> str | None:
-    """Write the picture; None, and a word on stderr, where that fails: the numbers matter more."""
+    """Write the picture. If that fails, print the reason on stderr and return None, because the numbers matter more."""
     from fleetlimit.demo.picture import draw
 
     try:
@@ -231,7 +236,10 @@ def _draw(plan: Plan, outcomes: Sequence[Outcome], picture: Path) -> str | None:
 
 
 def _play(plan: Plan, stream: IO[str], quiet: bool) -> Sequence[Outcome]:
-    """:raises Failed: when something did not start; and nothing that was started is left behind."""
+    """Run all variants. No process that was started is left behind, whatever happens.
+
+    :raises Failed: if something did not start.
+    """
     import redis
 
     from fleetlimit.demo.measure import FleetError
@@ -257,12 +265,12 @@ def _terminated(number: int, frame: Any) -> None:
     "--port",
     default=8765,
     show_default=True,
-    help="0: one that is free.",
+    help="The port to listen on; 0 chooses a free one.",
     type=click.IntRange(0, 65535),
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 def lab(port: int, host: str) -> None:
-    """Try limits on a page in your browser: every algorithm on a simulated clock."""
+    """Try limits on a page in your browser, with every algorithm, on a simulated clock."""
     try:
         from fleetlimit.lab.server import listen, serve
     except ImportError as error:
@@ -276,7 +284,7 @@ def lab(port: int, host: str) -> None:
         raise Failed(f"cannot listen on {host}, port {port}: {error.strerror}") from None
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"http://{shown}:{bound.getsockname()[1]}/  (Ctrl-C ends it)")
-    with suppress(KeyboardInterrupt):  # a shell's background job gets none
+    with suppress(KeyboardInterrupt):  # (a background job of a shell gets no Ctrl-C)
         serve(bound, host)
     click.echo("Ended.")
 

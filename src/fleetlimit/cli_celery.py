@@ -1,8 +1,8 @@
-"""What the command `celery` learns of fleetlimit before it loads an app: `celery inspect throttled`, and `celery
-fleetlimit`.
+"""Adds `celery inspect throttled` and `celery fleetlimit` to the command `celery`.
 
-`celery inspect` knows only commands that are registered by then, and with `autodiscover_tasks()` it imports no module
-with tasks. The entry point `celery.commands` is what it imports in any case; so this module must be cheap.
+`celery inspect` knows only the commands that are registered before it loads an app, and with `autodiscover_tasks()` it
+imports no module with tasks. But it always imports the modules of the entry point `celery.commands`, to which this one
+belongs. So this module must import little.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ __all__ = ["command", "throttled"]
     args=[("name", str), ("key", str), ("page", int)], signature="[LIMIT [KEY|- [PAGE]]]"
 )
 def throttled(state: Any, **arguments: Any) -> dict[str, Any]:
-    """Tasks that wait for a rate limit: how many, parked, the oldest, the next due. KEY `-`: all keys, a hundred for
-    each PAGE."""
+    """Tasks that wait for a rate limit: how many wait and are parked, the oldest, the next due. With KEY `-` all keys,
+    a hundred for each PAGE."""
     from fleetlimit.celery import control
 
     return control.throttled(state, **arguments)

@@ -1,4 +1,4 @@
-"""What the commands share: where Redis is, keys, and errors in one line."""
+"""What the commands share: the address of Redis, keys, and errors in one line."""
 
 from __future__ import annotations
 
@@ -46,13 +46,14 @@ _APP = "fleetlimit.app"
 
 
 class Failed(click.ClickException):
-    """The command could not do its work. (1 is for a demo whose promise broke, and a drain that ran out of time.)"""
+    """The command could not do its work. (Status 1 means that the demo broke its promise, or that a drain ran out of
+    time.)"""
 
     exit_code = 2
 
 
 url_option = click.option(
-    "--url", envvar="FLEETLIMIT_URL", show_envvar=True, help="The limits' Redis."
+    "--url", envvar="FLEETLIMIT_URL", show_envvar=True, help="The URL of the limits' Redis."
 )
 
 
@@ -81,7 +82,7 @@ def celerys_app() -> str | None:
 key_option = click.option(
     "--key",
     multiple=True,
-    help="The key, for a limit that is counted for each of them; of a key of several parts, each part.",
+    help="The key, if the limit has keys. If a key has several parts, give each part with its own --key.",
 )
 
 
@@ -101,9 +102,9 @@ MARGIN = _Margin()
 
 
 def limiter_at(url: str | None) -> RateLimiter:
-    """The limiter at a URL, or that of the app which the command line names.
+    """The limiter at a URL, or the limiter of the app that the command line names.
 
-    :raises click.UsageError: without an address.
+    :raises click.UsageError: if there is neither a URL nor an app.
     """
     ctx = click.get_current_context()
     typed = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
@@ -118,7 +119,7 @@ def limiter_at(url: str | None) -> RateLimiter:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """:raises Failed: in one line, for what the library refuses."""
+    """:raises Failed: with the text of an error of the library, in one line."""
     try:
         yield
     except FleetlimitError as error:
@@ -126,25 +127,26 @@ def plain_errors() -> Iterator[None]:
 
 
 def encoded(key: tuple[str, ...]) -> str:
-    """What stands in Redis for a key as it was typed; '' for none.
+    """The encoded form of a key that was typed, as it stands in Redis; '' for no key.
 
-    :raises KeyValueError: for an empty one.
+    :raises KeyValueError: for an empty key.
     """
     return encode(key) if key else ""
 
 
 def as_typed(key: str) -> list[str]:
-    """The parts of an encoded key, as `--key` takes them. (Of a long one only the digest is known.)"""
+    """The parts of an encoded key, as `--key` takes them. (For a long key only the digest is known.)"""
     return [unquote(part) for part in key.split(":")]
 
 
 def as_option(key: str) -> str:
-    """The same as it would stand on a command line."""
+    """The options `--key` for an encoded key, as they would stand on a command line."""
     return " ".join(f"--key {shlex.quote(part)}" for part in as_typed(key)) if key else ""
 
 
 def room_at(url: str | None, name: str) -> Room:
-    """The rooms of a Redis, for whatever broker. A note says so if the limit `name` is not known there.
+    """The waiting rooms in a Redis, for commands that need no particular broker. A note says so if the limit `name` is
+    not known there, because a misspelt name reads like a limit under which no task waits.
 
     :raises FleetlimitError: for a name that no limit can have.
     """
@@ -156,9 +158,9 @@ def room_at(url: str | None, name: str) -> Room:
 
 
 def room_of(limiter: RateLimiter, broker: str = "") -> Room:
-    """The rooms beside the limits, for one broker.
+    """The waiting rooms in the limits' Redis, for one broker.
 
-    :raises ConfigurationError: where the limits are not in Redis.
+    :raises ConfigurationError: if the limits are not in Redis.
     """
     store = redis_store(limiter.store)
     if store is None:
@@ -167,7 +169,7 @@ def room_of(limiter: RateLimiter, broker: str = "") -> Room:
 
 
 def note(text: str) -> None:
-    """For a person: it does not stand between ids that a program reads."""
+    """Print a note for people on stderr, so that it does not stand between ids that a program reads."""
     click.echo(text, err=True)
 
 
@@ -181,9 +183,9 @@ def orphan_line(orphan: Orphan) -> str:
 
 
 def load_app(name: str) -> Any:
-    """The Celery app that `celery -A name` means, with its tasks.
+    """The Celery app that `celery -A name` would load, with its tasks.
 
-    :raises Failed: when it cannot be loaded.
+    :raises Failed: if it cannot be loaded.
     """
     from celery import Celery
     from celery.app.utils import find_app
@@ -193,8 +195,8 @@ def load_app(name: str) -> Any:
         if isinstance(app, Celery):
             app.loader.import_default_modules()
             app.finalize()
-    except Exception as error:  # whatever the app's own modules raise
+    except Exception as error:  # the app's own modules may raise anything
         raise Failed(f"-A {name}: cannot be loaded: {type(error).__name__}: {error}") from None
     if not isinstance(app, Celery):
-        raise Failed(f"-A {name}: is no Celery app, but a {type(app).__name__}")
+        raise Failed(f"-A {name}: this is no Celery app, but a {type(app).__name__}")
     return app

@@ -1,4 +1,4 @@
-"""The operator's commands for tasks that must move: adopt and drain."""
+"""The operator's commands that move parked tasks: adopt and drain."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS"]
 
-#: Seconds between two lines of a drain.
+#: Seconds between two lines of output of a drain.
 _PROGRESS_S = 2.0
-#: While workers run, nothing may be parked for so long, seconds, before it counts as empty.
+#: While workers run, the room counts as empty only after no task has been parked for so many seconds.
 _EMPTY_S = 3.0
 
 
@@ -42,7 +42,7 @@ _EMPTY_S = 3.0
 @url_option
 def adopt(former: str | None, broker: str | None, app: str | None, url: str | None) -> None:
     """Hand the tasks that are parked for the broker FORMER, which no worker serves, to the workers of
-    BROKER, or to those of the app's broker (-A).
+    BROKER or to those of the app's broker (-A).
 
     Without FORMER it lists the brokers that have parked tasks and no workers.
     """
@@ -54,7 +54,9 @@ def adopt(former: str | None, broker: str | None, app: str | None, url: str | No
         room = _heir(broker, app, url)
         _check_orphan(room, former)
         number = room.adopt(former)
-    click.echo(f"{counted(number, 'task')} of the broker {former}: parked for {room.broker} now")
+    click.echo(
+        f"{counted(number, 'task')} of the broker {former}: now parked for the broker {room.broker}"
+    )
 
 
 def _list_orphans(room: Room) -> None:
@@ -68,21 +70,19 @@ def _list_orphans(room: Room) -> None:
 
 
 def _heir(broker: str | None, app: str | None, url: str | None) -> Room:
-    """The room of the broker whose workers shall have the tasks.
+    """The room of the broker whose workers get the tasks.
 
-    :raises click.UsageError: unless it is named in one of the two ways.
+    :raises click.UsageError: unless the broker is given in exactly one of the two ways.
     :raises Failed: for a broker that is not known, or does not answer.
     """
     if (broker is None) == (app is None):
-        raise click.UsageError("say to whose workers: BROKER, or -A app")
+        raise click.UsageError("say whose workers get the tasks: BROKER, or -A app")
     if app:
         from fleetlimit.celery.broker import broker_of
 
         loaded = load_app(app)
         if not (name := broker_of(loaded)):
-            raise Failed(
-                f"-A {app}: its broker does not answer, so it is not known which one it is"
-            )
+            raise Failed(f"-A {app}: its broker does not answer, so the broker's name is not known")
         return room_of(RateLimiter.from_app(loaded), broker=name)
     found = room_of(limiter_at(url), broker=broker or "")
     if found.broker not in (known := found.brokers()):
@@ -91,14 +91,16 @@ def _heir(broker: str | None, app: str | None, url: str | None) -> Room:
 
 
 def _check_orphan(room: Room, former: str) -> None:
-    """:raises Failed: unless nobody serves that broker, and something is parked for it."""
+    """:raises Failed: if workers serve that broker, or if no task is parked for it."""
     if former == room.broker:
-        raise Failed(f"the tasks of {former!r} are parked for that broker already")
+        raise Failed(f"the tasks of {former!r} are already parked for that broker")
     if room.brokers().get(former):
         raise Failed(f"workers serve the broker {former!r} (or did until 16 s ago)")
     orphans = [one.broker for one in room.orphans()]
     if former not in orphans:
-        raise Failed(f"nothing is parked for a broker {former!r}; orphaned: {_listed(orphans)}")
+        raise Failed(
+            f"no task is parked for a broker {former!r}; brokers with parked tasks and no workers: {_listed(orphans)}"
+        )
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -112,15 +114,15 @@ def _listed(names: Iterable[str]) -> str:
 @click.option(
     "-A", "--app", required=True, default=celerys_app, help="The Celery app, as for `celery -A`."
 )
-@click.option("--now", is_flag=True, help="Let all go at once, whatever their turn.")
+@click.option("--now", is_flag=True, help="Let all tasks go at once, whatever their turn is.")
 @click.option("--timeout", type=click.FloatRange(0), help="Give up after so many seconds.")
 @click.pass_context
 def drain(ctx: click.Context, app: str, now: bool, timeout: float | None) -> None:
-    """Empty an app's waiting rooms: what is parked goes back into its queues, at the limits' pace.
+    """Empty an app's waiting rooms: parked tasks go back into their queues, at the limits' pace.
 
-    Use it before fleetlimit is taken out, with `fleetlimit_waiting_room = False` in the app's settings, so
-    that its workers park nothing more. Exit status 0 when nothing is parked any more, 1 when the timeout came
-    first.
+    Use it before you take fleetlimit out, with `fleetlimit_waiting_room = False` in the app's settings, so
+    that its workers park no more tasks. The exit status is 0 when no task is parked any more, and 1 if the
+    timeout came first.
     """
     loaded = load_app(app)
     from fleetlimit.celery.drain import Drain
@@ -138,9 +140,11 @@ def drain(ctx: click.Context, app: str, now: bool, timeout: float | None) -> Non
         click.echo(f"{counted(left, 'task')} parked after {timeout:g} s{more}")
         ctx.exit(1)
     if bad:
-        note(f"{counted(bad, 'message')} in quarantine: `fleetlimit parked NAME --bad` shows them.")
+        note(f"{counted(bad, 'message')} in quarantine: see `fleetlimit parked NAME --bad`.")
     if work.missed:
-        raise Failed("a former place of the limits gave no answer: what is parked there stays")
+        raise Failed(
+            "a former place of the limits gave no answer: tasks that are parked there stay"
+        )
     click.echo("nothing is parked")
 
 
@@ -149,19 +153,22 @@ def _say_beforehand(work: Drain, now: bool) -> None:
         note(f"A former place of the limits: {error}")
     if now and (workers := work.workers):
         note(
-            f"{counted(workers, 'worker')} with limits run: a task that comes before its turn waits again, and "
-            "is parked again unless fleetlimit_waiting_room is False there."
+            f"Workers with limits that run: {workers}. A task that comes before its turn waits again, and is parked "
+            "again unless fleetlimit_waiting_room is False for these workers."
         )
 
 
 def _drain(work: Drain, timeout: float | None, now: bool) -> int | None:
-    """Let go until nothing is parked, and stays so; how many are when the time is up."""
+    """Let tasks go until none is parked and none is parked again.
+
+    :return: None, or the number of tasks that are still parked when the time is up.
+    """
     began = said = seen = time.monotonic()
     left, pause, why = (
         work.parked,
         0.0,
         "",
-    )  # Redis must answer now; later on it may be away for a while
+    )  # an error of Redis ends the command here; later on Redis may be away for a while
     patience = (
         _EMPTY_S if left and work.workers else 0
     )  # a task that was let go may be parked again
@@ -183,7 +190,7 @@ def _drain(work: Drain, timeout: float | None, now: bool) -> int | None:
 
 
 def _why(work: Drain, now: bool) -> str:
-    """What keeps them, where that is known."""
+    """Why tasks are still parked, if that is known; else ''."""
     if work.away:
         return "; the broker does not answer"
     silent = [] if now else work.silent

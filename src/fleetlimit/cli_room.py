@@ -32,7 +32,7 @@ from fleetlimit.store.room import Room
 
 __all__ = ["COMMANDS"]
 
-#: Keys that one page of `status` shows.
+#: So many keys are on one page of `status`.
 _PAGE = 20
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -55,9 +55,10 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 def status(
     name: str | None, key: tuple[str, ...], page: int, url: str | None, as_json: bool
 ) -> None:
-    """Show how many tasks wait under a limit, how many of them are parked, since when, and until when.
+    """Show how many tasks wait under a limit, how many of them are parked, how long the oldest has waited, and
+    when the next is due.
 
-    Without --key it also shows the keys under which tasks are parked, the next due first, and brokers
+    Without --key it also shows the keys under which tasks are parked (the next due first), and brokers
     with parked tasks that no worker serves. Without NAME it shows all known limits, a line for each.
     """
     if name is None:
@@ -157,7 +158,7 @@ def _key_lines(keys: dict[str, Status], number: int, page: int) -> Iterator[str]
         yield f"  {as_option(its)}  waiting {one.waiting}, parked {one.parked}{due}"
 
 
-# --- what lies there ------------------------------------------------------------------------------
+# --- parked ---------------------------------------------------------------------------------------
 
 
 @click.command(short_help="List the tasks that are parked under a limit.")
@@ -165,16 +166,16 @@ def _key_lines(keys: dict[str, Status], number: int, page: int) -> Iterator[str]
 @key_option
 @click.option("--bad", is_flag=True, help="Show the messages that could not be let go, and why.")
 @click.option(
-    "--most", default=100, show_default=True, type=click.IntRange(1), help="Show so many at most."
+    "--most", default=100, show_default=True, type=click.IntRange(1), help="Show at most so many."
 )
 @place_options
 @_json
 def parked(
     name: str, key: tuple[str, ...], bad: bool, most: int, url: str | None, as_json: bool
 ) -> None:
-    """List the ids of the tasks that are parked under a limit (and key), the first in line first.
+    """List the ids of the tasks that are parked under a limit (and key), in the order of the line.
 
-    With --bad it lists the quarantine instead: of all keys, if none is given.
+    With --bad it lists the messages in quarantine instead, under all keys if no key is given.
     """
     with plain_errors():
         room = room_at(url, name)
@@ -193,19 +194,19 @@ def parked(
     if more:
         note(f"The first {len(ids)} of {len(ids) + more} parked tasks; --most shows more.")
     if not ids:
-        note(f"Nothing is parked{_see_keys(keys)}.")
+        note(f"No task is parked{_see_keys(keys)}.")
 
 
 def _see_keys(keys: int) -> str:
     return (
-        f" without a key; {counted(keys, 'key')} of this limit have parked tasks (--key)"
+        f" without a key; this limit has parked tasks under {counted(keys, 'key')} (--key)"
         if keys
         else ""
     )
 
 
 def _quarantine(room: Room, name: str, key: str | None = None) -> list[tuple[str, Quarantined]]:
-    """The (encoded) key and what lies there, the oldest first; `key` None: of all keys."""
+    """The messages in quarantine, each with its (encoded) key, the oldest first. `key` None: under all keys."""
     keys = room.quarantine_keys(name) if key is None else [key]
     found = [(its, one) for its in keys for one in room.quarantined(name, its)]
     return sorted(found, key=lambda one: one[1].at)
@@ -226,7 +227,7 @@ def _show_quarantine(found: list[tuple[str, Quarantined]], number: int, as_json:
     if more:
         note(f"The first {len(found)} of {number} messages; --most shows more.")
     if not found:
-        note("Nothing lies in quarantine.")
+        note("No message lies in quarantine.")
 
 
 @click.command(short_help="Try a message in quarantine again.")
@@ -237,7 +238,7 @@ def _show_quarantine(found: list[tuple[str, Quarantined]], number: int, as_json:
 def retry(name: str, id: str | None, all_: bool, url: str | None) -> None:
     """Try a message in quarantine again: the task takes its former place in the line."""
     for one in _recovered(name, id, all_, url, drop=False):
-        click.echo(f"{one}: is tried again")
+        click.echo(f"{one}: will be tried again")
 
 
 @click.command(short_help="Forget a message in quarantine: its task will not run.")
@@ -246,15 +247,16 @@ def retry(name: str, id: str | None, all_: bool, url: str | None) -> None:
 @click.option("--all", "all_", is_flag=True, help="All messages in quarantine under this limit.")
 @place_options
 def drop(name: str, id: str | None, all_: bool, url: str | None) -> None:
-    """Forget a message in quarantine, for good: the task will not run."""
+    """Forget a message in quarantine for good. Its task will not run."""
     for one in _recovered(name, id, all_, url, drop=True):
-        click.echo(f"{one}: is dropped")
+        click.echo(f"{one}: was dropped, and will not run")
 
 
 def _recovered(name: str, id: str | None, all_: bool, url: str | None, *, drop: bool) -> list[str]:
-    """Try again, or drop: the ids of what was there, under whatever key.
+    """Try messages in quarantine again, or drop them, under all keys.
 
-    :raises Failed: for an id that is not there.
+    :return: the ids of their tasks.
+    :raises Failed: if no message of this id is in quarantine.
     """
     _one_or_all(id, all_)
     with plain_errors():
@@ -264,14 +266,14 @@ def _recovered(name: str, id: str | None, all_: bool, url: str | None, *, drop: 
     if id and not done:
         raise Failed(f"no message of a task {id!r} lies in quarantine under {name!r}")
     if not done:
-        note("Nothing lies in quarantine.")
+        note("No message lies in quarantine.")
     return done
 
 
 def _one_or_all(id: str | None, all_: bool) -> None:
-    """:raises click.UsageError: unless it is one of the two."""
+    """:raises click.UsageError: unless exactly one of the two is given."""
     if bool(id) == all_:
-        raise click.UsageError("say which: the ID of a task, or --all")
+        raise click.UsageError("give the ID of a task, or --all")
 
 
 @click.command(short_help="Take parked tasks out of their line: they will not run.")
@@ -281,9 +283,9 @@ def _one_or_all(id: str | None, all_: bool) -> None:
 @click.option("--all", "all_", is_flag=True, help="All parked tasks of the line.")
 @place_options
 def cancel(name: str, id: str | None, key: tuple[str, ...], all_: bool, url: str | None) -> None:
-    """Take a parked task out of its line, or all of them: they will not run, ever.
+    """Take a parked task, or all of them, out of the line for good. They will not run.
 
-    It says which ones were being let go at this moment: they may run.
+    The command names the tasks that were being let go at this moment, because these may run.
     """
     _one_or_all(id, all_)
     with plain_errors():
@@ -299,11 +301,13 @@ def cancel(name: str, id: str | None, key: tuple[str, ...], all_: bool, url: str
 
 
 def _cancel_one(room: Room, name: str, id: str, key: str) -> None:
-    """:raises Failed: when it may still run, or is not there."""
+    """:raises Failed: if the task may still run, or does not wait."""
     if room.cancel(name, id, key):
         click.echo(f"{id}: will not run")
     elif room.is_waiting(name, id, key):
-        raise Failed(f"{id!r} was let go, or waits outside of the room: it may run (revoke it)")
+        raise Failed(
+            f"{id!r} was let go, or waits outside of the room, so it may run: revoke it instead"
+        )
     else:
         under = f"{name!r} {as_option(key)}".strip()
         raise Failed(f"no task {id!r} waits under {under}")

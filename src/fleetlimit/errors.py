@@ -1,11 +1,8 @@
-"""One error tree: catch `FleetlimitError` for all, or the branch you can act on."""
+"""All errors. Catch `FleetlimitError` for all of them, or the class to which your program can react."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from fleetlimit.limiter import Decision
+from typing import Any
 
 __all__ = [
     "ConfigurationError",
@@ -13,7 +10,6 @@ __all__ = [
     "FleetlimitError",
     "KeyValueError",
     "LimitConflictWarning",
-    "RateLimited",
     "StateError",
     "StoreRefused",
     "StoreUnavailable",
@@ -22,8 +18,8 @@ __all__ = [
 
 
 class FleetlimitError(Exception):
-    """Base of every error this library raises. Pickling keeps its text and all of its attributes, for it
-    travels from a pool process to the worker."""
+    """The base class of all errors of this library. Pickling keeps the text and all attributes, because errors travel
+    from a pool process to the worker."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.args, self.__dict__)
@@ -32,7 +28,7 @@ class FleetlimitError(Exception):
 def _restored(
     kind: type[FleetlimitError], args: tuple[Any, ...], attributes: dict[str, Any]
 ) -> FleetlimitError:
-    """An error as it was, whatever its class asks for when one is made."""
+    """Make an error again after pickling, without calling the class's own `__init__`."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(attributes)
@@ -40,40 +36,40 @@ def _restored(
 
 
 class ConfigurationError(FleetlimitError, ValueError):
-    """A wrong argument or setting; the text names it and the value that was given."""
+    """A wrong argument or setting. The text names the argument and its value."""
 
 
 class CostError(ConfigurationError):
-    """A cost above the burst (or below 1): it could never be admitted, so Redis is not asked."""
+    """A cost above the burst (or below 1). It could never be admitted, so Redis is not asked."""
 
 
 class UnknownLimitError(ConfigurationError):
-    """A name under which no worker and no program has announced a limit. `name`: what was given; `nearest`: a
-    known name that is spelt like it, or None."""
+    """A name under which no worker and no program has announced a limit. `name` is this name, and `nearest` a known
+    name with a similar spelling, or None."""
 
     def __init__(self, name: str, nearest: str | None) -> None:
         hint = f" Did you mean {nearest}?" if nearest else ""
         super().__init__(
             f"name={name!r}: no worker and no program has announced a limit of this name.{hint} "
-            "(To change it all the same: force=True, or --force.)"
+            "(force=True, or --force, changes it all the same.)"
         )
         self.name, self.nearest = name, nearest
 
 
 class KeyValueError(FleetlimitError, ValueError):
-    """A key or cost could not be computed from a task's arguments. Never read as "unlimited"."""
+    """A key or cost could not be computed from a task's arguments. The task then fails; it is never "unlimited"."""
 
 
 class StateError(FleetlimitError):
-    """What is stored under a limit's key was not written by fleetlimit; the text names the key."""
+    """The data under a limit's key come from another program, or from a later version of fleetlimit. The text names the
+    key."""
 
 
 class StoreUnavailable(FleetlimitError):
     """The store gave no answer in time.
 
-    `__cause__` is the client's own error; like every `__cause__` it does not travel with a pickle, and the
-    text says the same. `crowded`: the store was not asked, because too many callers of this process ask at
-    once."""
+    `__cause__` is the client's own error. Like every `__cause__` it is lost in a pickle, but the text says the same.
+    `crowded` is True if the store was not asked, because too many callers of this process ask at once."""
 
     def __init__(self, text: str, *, crowded: bool = False) -> None:
         super().__init__(text)
@@ -81,16 +77,8 @@ class StoreUnavailable(FleetlimitError):
 
 
 class StoreRefused(StoreUnavailable):
-    """The store, or TLS, refused for a reason that does not pass by itself: wrong credentials, missing
-    permissions, an unknown command, a certificate that is not trusted."""
-
-
-class RateLimited(FleetlimitError):
-    """A denial, for callers who prefer an exception (`Decision.raise_if_denied`)."""
-
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(f"denied; try again in {decision.retry_after:.3f} s")
-        self.decision = decision
+    """The store, or TLS, refused for a reason that does not pass by itself: wrong credentials, missing permissions, an
+    unknown command, or a certificate that is not trusted."""
 
 
 class LimitConflictWarning(UserWarning):

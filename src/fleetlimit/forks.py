@@ -1,4 +1,4 @@
-"""What a forked child must do first; nothing where processes do not fork (Windows)."""
+"""Runs actions in a forked child. Where processes do not fork (on Windows) there is nothing to do."""
 
 from __future__ import annotations
 

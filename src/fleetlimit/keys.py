@@ -1,4 +1,5 @@
-"""Key values come from task arguments: they are data, never key syntax."""
+"""Encodes the values of keys. They come from task arguments, and must not be able to change the syntax of a Redis
+key."""
 
 from __future__ import annotations
 
@@ -11,24 +12,24 @@ from fleetlimit.errors import KeyValueError
 
 __all__ = ["encode"]
 
-#: A longer encoded value is replaced by its digest, so memory per key is bounded.
+#: A longer encoded value is replaced by its digest, so the memory for each key is bounded.
 LONGEST = 128
 
 
 def encode(value: object) -> str:
-    """The safe form of a key value, as it stands in the Redis key. Different texts never meet; a
-    number or UUID is its text, a tuple of one its only part, an enum member its value.
+    """The encoded form of a key's value, as it stands in the Redis key. Different texts have different forms. A number
+    or UUID has the form of its text, a tuple with one part that of its part, and an enum member that of its value.
 
-    Letters, digits and `_ . -` stand for themselves, all else is percent-encoded UTF-8; the parts
-    of a tuple are joined by `:`, which no part can contain. What is longer than 128 characters
-    becomes `~` and its SHA-256.
+    Letters, digits and `_ . -` stand for themselves, and all other characters are percent-encoded UTF-8. The parts of a
+    tuple are joined by `:`, which no part can contain. A form that is longer than 128 characters is replaced by `~` and
+    its SHA-256.
 
     :param value: a str, int or UUID, or a tuple of these.
-    :raises KeyValueError: for None, an empty text, or another type. Never read as "no key".
+    :raises KeyValueError: for None, an empty text, or another type. These never mean "no key".
     """
     parts = value if isinstance(value, tuple) else (value,)
     if not parts:
-        raise KeyValueError("key=(): an empty tuple names nobody")
+        raise KeyValueError("key=(): must not be an empty tuple")
     text = ":".join(_part(part) for part in parts)
     if len(text) > LONGEST:
         return "~" + hashlib.sha256(text.encode()).hexdigest()
@@ -45,5 +46,5 @@ def _part(value: object) -> str:
     except ValueError as error:  # an int of thousands of digits
         raise KeyValueError(f"key: {error}") from error
     if not text:
-        raise KeyValueError("key='': an empty text names nobody")
+        raise KeyValueError("key='': must not be an empty text")
     return quote(text.encode("utf-8", "surrogatepass"), safe="").replace("~", "%7E")

@@ -1,4 +1,4 @@
-"""Fixtures for a program's own tests; what they do is in `fleetlimit.testing`."""
+"""Fixtures for a program's own tests. `fleetlimit.testing` explains them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["limits_in_memory", "limits_off", "limits_recorded"]
 
 @pytest.fixture
 def limits_off() -> Iterator[None]:
-    """No limit holds anybody back."""
+    """Every limit admits every request."""
     from fleetlimit import testing
 
     with testing.off():
@@ -24,7 +24,7 @@ def limits_off() -> Iterator[None]:
 
 @pytest.fixture
 def limits_recorded() -> Iterator[Limits]:
-    """No limit holds anybody back; `.asked` tells what was asked for."""
+    """Every limit admits every request, and `.asked` lists the questions."""
     from fleetlimit import testing
 
     with testing.recorded() as limits:
@@ -33,7 +33,7 @@ def limits_recorded() -> Iterator[Limits]:
 
 @pytest.fixture
 def limits_in_memory() -> Iterator[Limits]:
-    """The real algorithm in memory, on a clock that `.clock.advance(seconds)` moves."""
+    """The real algorithm runs in memory, on a clock that `.clock.advance(seconds)` moves."""
     from fleetlimit import testing
 
     with testing.in_memory() as limits:

@@ -1,4 +1,4 @@
-"""What `fleetlimit.testing` puts in the place of Redis and of sleeping, in this process."""
+"""The store and the sleep that `fleetlimit.testing` uses instead of Redis and of real sleeping, in this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["StandIn", "current", "sleep"]
 
 @dataclass(frozen=True)
 class StandIn:
-    """A store that every limiter uses, eager tasks included, and how to sleep."""
+    """A store that every limiter uses (also for eager tasks), and a function that stands for sleeping."""
 
     store: Store
     sleep: Callable[[float], None]

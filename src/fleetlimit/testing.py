@@ -1,9 +1,8 @@
-"""For a program's own tests, without Redis: limits off, recorded, or real with a clock of the test's.
+"""For a program's own tests, without Redis: limits are off, recorded, or real with a clock of the test's own.
 
-Each is a context manager, and a pytest fixture of the installed plugin (`limits_off`,
-`limits_recorded`, `limits_in_memory`). While it lasts, every `RateLimiter` and every limited task of
-this process uses it, eager ones (`task.apply()`, `task_always_eager`) too; direct calls `task()` are
-never limited.
+Each of the three is a context manager, and also a pytest fixture of the installed plugin (`limits_off`,
+`limits_recorded`, `limits_in_memory`). While it is active, every `RateLimiter` and every limited task of this process
+uses it, eager tasks (`task.apply()`, `task_always_eager`) included. Direct calls `task()` are never limited.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["Asked", "FakeClock", "Limits", "in_memory", "off", "recorded"]
 
 @dataclass(frozen=True)
 class Asked:
-    """One limit's part of one question. `key` as it stands in Redis, '' for a limit without one."""
+    """One limit's part of one question. `key` is encoded as in Redis; '' if the limit has no key."""
 
     name: str
     key: str
@@ -31,7 +30,7 @@ class Asked:
 
 @dataclass
 class FakeClock:
-    """Time that moves when a test says so, or a task would sleep. It begins at 0 s."""
+    """A clock that moves only when a test moves it, or when a task would sleep. It begins at 0 s."""
 
     seconds: float = 0.0
 
@@ -41,7 +40,7 @@ class FakeClock:
 
 @dataclass
 class Limits:
-    """What was asked, in order, and the clock."""
+    """The questions in order, and the clock."""
 
     clock: FakeClock = field(default_factory=FakeClock)
     asked: list[Asked] = field(default_factory=list)
@@ -67,7 +66,7 @@ class _Recording(MemoryStore):
 
 
 class _Open(_Recording):
-    """Admits all."""
+    """Admits every request."""
 
     def _decide(self, spends: Sequence[Spend], ticket: Ticket | None) -> Outcome:
         now = self.now_us()
@@ -80,14 +79,14 @@ class _Open(_Recording):
 
 @contextmanager
 def off() -> Iterator[None]:
-    """No limit holds anybody back."""
+    """Every limit admits every request."""
     with recorded():
         yield
 
 
 @contextmanager
 def recorded() -> Iterator[Limits]:
-    """No limit holds anybody back; `Limits.asked` tells what was asked for."""
+    """Every limit admits every request, and `Limits.asked` lists the questions."""
     limits = Limits()
     with _in_place(_Open(limits), limits):
         yield limits
@@ -95,7 +94,7 @@ def recorded() -> Iterator[Limits]:
 
 @contextmanager
 def in_memory() -> Iterator[Limits]:
-    """The real algorithm, in memory. An eager task that must wait moves the clock instead."""
+    """The real algorithm runs in memory. An eager task that must wait moves the clock instead."""
     limits = Limits()
     with _in_place(_Recording(limits), limits):
         yield limits

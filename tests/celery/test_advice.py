@@ -10,7 +10,7 @@ from celery import Celery
 from kombu import Exchange, Queue
 
 from fleetlimit.celery.advice import advice
-from fleetlimit.celery.config import settings_of
+from fleetlimit.celery.wiring import settings_of
 from fleetlimit.demo.processes import Server
 
 from .harness import fleet

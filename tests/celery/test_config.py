@@ -12,8 +12,8 @@ import redis
 from celery import Celery
 
 from fleetlimit import ConfigurationError, RateLimiter
-from fleetlimit.celery.config import limiter_of, settings_of
 from fleetlimit.celery.source import source_of
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.demo.processes import spawn, until
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.memory import MemoryStore

@@ -115,7 +115,7 @@ def test_while_workers_run_they_park_again(one: Fleet) -> None:
     until(lambda: parked(one, run, limit=HALF) > 30, "parked")
     done = drain(one, "--now", "--timeout", "2")
     assert done.returncode == 1, done
-    assert "1 worker with limits run" in done.stderr
+    assert "Workers with limits that run: 1." in done.stderr
     assert "is parked again unless fleetlimit_waiting_room is False" in done.stderr
     until(lambda: parked(one, run, limit=HALF) > 15, "parked again")
 

@@ -11,7 +11,7 @@ from celery import Celery
 
 from fleetlimit import RateLimit
 from fleetlimit.celery import host
-from fleetlimit.celery.host import MOMENT_US, SATURATED_US, Lateness, Saturation, ask_for_margin
+from fleetlimit.celery.host import MOMENT_US, SATURATED_US, Host, Lateness, Saturation
 from fleetlimit.celery.punctual import Punctuality
 from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.celery.start import start
@@ -22,12 +22,6 @@ from fleetlimit.store.memory import MemoryStore
 from .harness import fleet, patient, shop
 
 SECOND = RateLimit("second", 20, 1, margin="auto")
-
-
-@pytest.fixture(autouse=True)
-def _calm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_saturated", None)
-    monkeypatch.setattr(host, "lateness", Lateness())
 
 
 class Processors:
@@ -44,8 +38,7 @@ class Processors:
         self.all += 200
         self.idle += round(200 * idle)
         self.saturation.look()
-        assert host._saturated
-        return bool(host._saturated[0])
+        return self.saturation.now
 
 
 def test_a_host_is_saturated_when_it_is_never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +57,7 @@ def test_a_host_that_does_not_say_is_not_saturated(monkeypatch: pytest.MonkeyPat
     saturation = Saturation(lambda: now[0])
     for now[0] in range(60):
         saturation.look()
-    assert host._saturated
-    assert not host._saturated[0]
+    assert not saturation.now
 
 
 def test_this_host_says_it() -> None:
@@ -94,25 +86,26 @@ def test_lateness_that_lasts() -> None:
     assert lateness.lasting_us() == 30_000
 
 
-def _ask(limit: RateLimit, store: MemoryStore, *, twice: bool = True) -> Any:
+def _ask(its_host: Host, limit: RateLimit, store: MemoryStore, *, twice: bool = True) -> Any:
     asked = [Spend(limit)]
     outcome = store.acquire(asked, Ticket("a"))
     if twice:
         outcome = store.acquire(asked, Ticket("b"))
-    ask_for_margin(store, asked, outcome)
+    its_host.ask_for_margin(store, asked, outcome)
     return store.override(limit.name).margin_at(store.now_us())
 
 
 def test_a_margin_is_asked_for_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = MemoryStore()
-    assert _ask(SECOND, store) == 0
-    monkeypatch.setattr(host, "_saturated", b"\x01")
-    assert _ask(SECOND, store) == SATURATED_US // 1000
-    assert _ask(RateLimit("short", 20, 0.2, margin="auto"), store) == 100
-    assert (
-        _ask(RateLimit("minute", 20, 60, margin="auto"), store) == 0
-    )  # its least margin is 600 ms
-    assert _ask(RateLimit("said", 20, 1, margin=0.01), store) == 0
+    store, its_host = MemoryStore(), Host()
+    assert _ask(its_host, SECOND, store) == 0
+    busy = Processors(monkeypatch)
+    its_host.saturation = busy.saturation
+    assert busy.second(0)
+    assert _ask(its_host, SECOND, store) == SATURATED_US // 1000
+    assert _ask(its_host, RateLimit("short", 20, 0.2, margin="auto"), store) == 100
+    minute = RateLimit("minute", 20, 60, margin="auto")  # its least margin is 600 ms
+    assert _ask(its_host, minute, store) == 0
+    assert _ask(its_host, RateLimit("said", 20, 1, margin=0.01), store) == 0
 
 
 class Late:
@@ -125,9 +118,9 @@ class Late:
         monkeypatch.setattr(self.store, "delay", lambda spends, late_us: self.said.append(late_us))
         clock = Punctuality(lambda: self.now_us)
         clock.due_us(self.now_us, 0)  # the difference of the two clocks is known
-        lateness = Lateness(lambda: self.now_us / 1e6)
-        monkeypatch.setattr(host, "lateness", lateness)
         self.app = Celery("late", set_as_current=False)
+        self.host = runtime_of(self.app).host
+        self.host.lateness = Lateness(lambda: self.now_us / 1e6)
         runtime_of(self.app).clock = clock
 
     def start(self, limit: RateLimit, late_us: int) -> int:
@@ -146,10 +139,10 @@ def test_late_starts_ask_for_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     late = Late(monkeypatch)
     late.start(SECOND, 500)
     for _ in range(3):
-        assert host.lateness.lasting_us() == 0
+        assert late.host.lateness.lasting_us() == 0
         late.start(SECOND, 35_000)
     late.now_us += 2_000_000  # what each of them asked for by itself is over
-    assert _ask(SECOND, late.store) == 35
+    assert _ask(late.host, SECOND, late.store) == 35
 
 
 def test_one_late_start_widens_it_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:

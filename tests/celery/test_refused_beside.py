@@ -62,7 +62,5 @@ def test_it_is_said_once_and_seen(
         ]
         admin.execute_command("ACL", "SETUSER", "limits", *ALL)
         until(lambda: health().refusal is None, "it is over")
-        until(
-            lambda: f"({thread}): Redis does not refuse it any more" in caplog.text, "that is said"
-        )
+        until(lambda: f"({thread}): Redis no longer refuses this" in caplog.text, "that is said")
     assert "s3cret" not in caplog.text

@@ -13,9 +13,10 @@ import pytest
 
 from fleetlimit.celery import gate
 from fleetlimit.celery.broker import identify
-from fleetlimit.celery.config import LARGEST_PARKED, settings_of
 from fleetlimit.celery.header import HEADER, due, is_newer, is_revoked, ours
 from fleetlimit.celery.message import Message
+from fleetlimit.celery.settings import LARGEST_PARKED
+from fleetlimit.celery.wiring import settings_of
 from fleetlimit.demo.processes import Server, until
 
 from .harness import Fleet, fleet
@@ -84,7 +85,7 @@ def test_a_later_form_waits_for_its_own_workers(one: Fleet) -> None:
     until(lambda: set(held()) == {it.id for it in later}, "they wait")
     assert all(it.state == "PENDING" for it in later)
     assert len(one.starts(run)) == 3
-    assert one.log().count("a later version of fleetlimit put some back") == 1
+    assert one.log().count("a later version of fleetlimit put some of them back") == 1
 
 
 def test_a_state_of_tomorrow_makes_tasks_wait(one: Fleet) -> None:

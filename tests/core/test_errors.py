@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from fleetlimit import errors
-from fleetlimit.limiter import Decision
+from fleetlimit.decision import Decision, RateLimited
 
 DENIED = Decision(allowed=False, retry_after=2.5, remaining=0, reset_after=3.0)
 
@@ -22,7 +22,7 @@ DENIED = Decision(allowed=False, retry_after=2.5, remaining=0, reset_after=3.0)
         errors.StateError("foreign"),
         errors.StoreUnavailable("too many", crowded=True),
         errors.StoreUnavailable("no answer"),
-        errors.RateLimited(DENIED),
+        RateLimited(DENIED),
         errors.UnknownLimitError("partner-apl", "partner-api"),
     ],
     ids=lambda error: type(error).__name__,

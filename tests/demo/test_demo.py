@@ -105,7 +105,7 @@ def test_exit_status_says_whether_the_promise_was_kept(
     if options:
         assert json.loads(done.stdout)["promise_kept"] is not bool(changes)
     else:
-        assert ("THE PROMISE BROKE" in done.stdout) is bool(changes)
+        assert ("THE PROMISE WAS BROKEN" in done.stdout) is bool(changes)
 
 
 def test_a_broken_baseline_is_no_broken_promise(monkeypatch: pytest.MonkeyPatch) -> None:

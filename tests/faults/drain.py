@@ -76,4 +76,4 @@ def all_of(
 
 def away(log: str) -> int:
     """How many processes decide without Redis, by what their workers logged."""
-    return log.count(" until it is back") - log.count("Redis is back")
+    return log.count(" until Redis answers again") - log.count("Redis is back")

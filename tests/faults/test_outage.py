@@ -75,7 +75,7 @@ def test_the_fleet_shares_the_limit(
         starts = all_of(one, run, 900, 90)
     # One for each process (see SWITCH). On a machine so busy that Redis seems to be away once more to some of
     # them, these take their shares beside the whole limit.
-    alarms = one.log().count(" until it is back") - processes
+    alarms = one.log().count(" until Redis answers again") - processes
     bound = limit + processes + round(limit * max(0, alarms) / processes)
     # Who was just parking a task cannot know whether it is, and puts it back into its queue as well.
     twice = processes if room else 0

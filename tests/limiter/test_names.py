@@ -21,8 +21,24 @@ CHANGES: dict[str, Any] = {
     "resume": lambda limiter, name, **force: limiter.resume(name, **force),
     "configure": lambda limiter, name, **force: limiter.configure(name, 5, 60, **force),
     "configure, nothing": lambda limiter, name, **force: limiter.configure(name, **force),
-    "reset": lambda limiter, name, **force: limiter.reset(RateLimit(name, 1, 1), **force),
+    "reset": lambda limiter, name, **force: limiter.reset(name, **force),
 }
+
+
+def test_a_limit_stands_for_its_name(server: Server) -> None:
+    limiter, tenant = RateLimiter(server.url), RateLimit("tenant", 1, 60)
+    limiter.acquire(tenant, "a")
+    assert limiter.pause(tenant, 30) == pytest.approx(limiter.pause("tenant", 1), abs=5)
+    limiter.resume(tenant)
+    limiter.configure(tenant, 2, per=60)
+    limiter.reset(tenant, "a")
+    assert limiter.acquire(tenant, "a")
+    assert limiter.status(tenant) == limiter.status("tenant")
+    assert (limiter.parked(tenant), limiter.quarantined(tenant)) == ([], [])
+    assert not limiter.cancel(tenant, "id")
+    assert not limiter.cancel_all(tenant)
+    assert not limiter.retry(tenant, "id")
+    assert not limiter.drop(tenant, "id")
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())

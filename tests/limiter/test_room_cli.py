@@ -198,9 +198,11 @@ def test_parked_points_to_the_keys(operator: Operator) -> None:
     operator.park("a", key="acme")
     operator.serve("here")
     said = operator.said("parked", "slow")
-    assert "Nothing is parked without a key; 1 key of this limit have parked tasks (--key)" in said
+    assert (
+        "No task is parked without a key; this limit has parked tasks under 1 key (--key)" in said
+    )
     assert operator("parked", "slow", "--key", "acme").stdout.split() == ["a"]
-    assert "1 key of this limit" in operator.said("cancel", "slow", "--all")
+    assert "under 1 key (--key)" in operator.said("cancel", "slow", "--all")
 
 
 # --- quarantine -----------------------------------------------------------------------------------
@@ -234,23 +236,23 @@ def test_retry_lets_it_go_again_by_its_own_broker(operator: Operator) -> None:
     operator.refuse(line="fleetlimit:{slow:acme}")
     operator.store.connection.client.delete("fleetlimit:{slow:acme}:lanes")  # it expired meanwhile
     assert Room(operator.store, "here").due_lines().lines == ()
-    assert "a: is tried again" in operator.said("retry", "slow", "a")
+    assert "a: will be tried again" in operator.said("retry", "slow", "a")
     assert Room(operator.store, "here").due_lines().lines == ("fleetlimit:{slow:acme}",)
     released = operator.claim(line="fleetlimit:{slow:acme}")
     assert [id for id, _, _ in released.messages] == ["a"]
-    assert "Nothing lies in quarantine" in operator.said("parked", "slow", "--bad")
+    assert "No message lies in quarantine" in operator.said("parked", "slow", "--bad")
 
 
 def test_drop_and_all(operator: Operator) -> None:
     for n in range(3):
         operator.park(f"t{n}", key=f"k{n}")
         operator.refuse(line=f"fleetlimit:{{slow:k{n}}}")
-    assert "t1: is dropped" in operator.said("drop", "slow", "t1")
+    assert "t1: was dropped" in operator.said("drop", "slow", "t1")
     assert operator.said("retry", "slow", "--all").splitlines() == [
-        "t0: is tried again",
-        "t2: is tried again",
+        "t0: will be tried again",
+        "t2: will be tried again",
     ]
-    assert "Nothing lies in quarantine" in operator.said("drop", "slow", "--all")
+    assert "No message lies in quarantine" in operator.said("drop", "slow", "--all")
     assert operator.json("status", "slow", "--key", "k1")["parked"] == 0
     assert operator.json("status", "slow", "--key", "k2")["parked"] == 1
 
@@ -291,7 +293,9 @@ def test_adopt_hands_tasks_to_another_brokers_workers(operator: Operator) -> Non
     listed = operator.said("adopt")
     assert "3 tasks in 2 lines, parked for the broker old, which no worker serves" in listed
     assert "Brokers with workers: new." in listed
-    assert "3 tasks of the broker old: parked for new now" in operator.said("adopt", "old", "new")
+    assert "3 tasks of the broker old: now parked for the broker new" in operator.said(
+        "adopt", "old", "new"
+    )
     listed = operator.said("adopt")
     assert "Nothing is parked for a broker without workers." in listed
     assert "old" not in listed
@@ -307,10 +311,13 @@ def test_what_cannot_be_adopted(operator: Operator) -> None:
     operator.worker_dies("old")
     for arguments, said in (
         (["live", "old"], "workers serve the broker 'live'"),
-        (["other", "live"], "nothing is parked for a broker 'other'; orphaned: old"),
+        (
+            ["other", "live"],
+            "no task is parked for a broker 'other'; brokers with parked tasks and no workers: old",
+        ),
         (["old", "lvie"], "no worker ever served a broker 'lvie'; known: live, old"),
-        (["old", "old"], "parked for that broker already"),
-        (["old"], "say to whose workers"),
+        (["old", "old"], "already parked for that broker"),
+        (["old"], "say whose workers get the tasks"),
         (
             ["old", "-A", "no_such_module"],
             "-A no_such_module: cannot be loaded: ModuleNotFoundError",

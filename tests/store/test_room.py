@@ -437,7 +437,7 @@ def test_reset_wakes_who_is_parked(rig: Rig) -> None:
     rig.store.acquire([Spend(slow)])
     rig.store.acquire([Spend(slow)], Ticket("x", message="m"))
     rig.room.due_lines()
-    rig.store.reset(slow)
+    rig.store.reset(slow.name)
     assert rig.room.due_lines().lines == ("fleetlimit:{slow}",)
 
 

@@ -89,7 +89,7 @@ class Player:
         if verb in ("configure", "pause", "margin"):
             return self._override(verb, *asked[0])
         if verb == "reset":
-            return self.store.reset(spends[0].limit, spends[0].key)
+            return self.store.reset(spends[0].limit.name, spends[0].key)
         if verb == "give_back":
             return self.store.give_back(*self.last) if self.last else None  # type: ignore[arg-type]
         outcome = self.store.acquire(spends, self._ticket(ticket))

@@ -1,7 +1,8 @@
-"""A task that started and gave itself back: the next start is another one, and has another place.
+"""Gives a new place to a task that started and then rejected itself with `requeue=True`. Its next start is a new one,
+so the task must wait at the end of the line.
 
-The broker delivers the very message that came, whose header names the place that was used already. A ticket that
-stands in the line counts before what a header says, so the task takes one at the end before the broker hears of it.
+The broker delivers the same message again, whose header names the place that has been used already. A ticket in the
+line has precedence over the header, so the task takes a ticket at the end before the broker gets the rejection.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any
 from celery.exceptions import Reject
 from celery.states import REJECTED
 
-from fleetlimit.celery.config import limiter_of, settings_of
 from fleetlimit.celery.declared import plan_of
 from fleetlimit.celery.gate import TICKET, lane_of_delivery
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import FleetlimitError
 from fleetlimit.store.base import Ticket
 
@@ -22,10 +23,11 @@ __all__ = ["on_postrun"]
 
 
 def on_postrun(task: Any, state: str, retval: Any) -> None:
-    """What a body ended with, where its task had waited in a line before."""
+    """Called when a body has ended. If it rejected itself with `requeue=True` and had waited in a line, it takes a new
+    place."""
     ticket = vars(task.request).get(TICKET)
     if ticket and state == REJECTED and isinstance(retval, Reject) and retval.requeue:
-        with contextlib.suppress(FleetlimitError):  # then it comes back to its old place
+        with contextlib.suppress(FleetlimitError):  # then the task comes back to its old place
             _join(task, ticket)
 
 
@@ -42,6 +44,6 @@ def _join(task: Any, ticket: str) -> None:
         queue=queue,
     )
     outcome = store.acquire(spends, place)
-    if outcome.admitted and not outcome.alone:  # nobody waits: it needs no place
+    if outcome.admitted and not outcome.alone:  # no task waits, so it needs no place
         for one, reading in zip(spends, outcome.readings, strict=True):
             store.give_back(one, reading)

@@ -1,4 +1,4 @@
-"""A limit bound to a task: which key and how many units a call's own arguments ask for."""
+"""A limit that is bound to a task: it computes the key and the cost of a call from the call's arguments."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["Binding", "Template"]
 
 #: Where each limit name was first defined in this process.
 _defined: dict[str, tuple[RateLimit, Origin]] = {}
-#: What `warnings` keeps of the conflicts that were reported.
+#: The registry in which `warnings` keeps the conflicts that were reported.
 _reported: dict[Any, Any] = {}
 
 
 class Template:
     """A text such as `"{account_id}"` over the names of a task's arguments.
 
-    With several fields, something other than letters and digits must stand between two of them:
-    values are percent-encoded there, so that ("a:b", "c") and ("a", "b:c") stay two keys.
+    If a template has several fields, a character that is no letter and no digit must stand between two of them. Their
+    values are percent-encoded, so that ("a:b", "c") and ("a", "b:c") stay two different keys.
     """
 
     def __init__(self, argument: str, text: str) -> None:
@@ -75,7 +75,7 @@ class Template:
         )
 
     def value(self, arguments: Mapping[str, Any]) -> Any:
-        """The value of the template's only field, as it is; else the filled text."""
+        """The value itself if the template consists of one field; else the filled text."""
         if self.text == f"{{{self._fields[0]}}}":
             return self._value(self._fields[0], arguments)
         return self.fill(arguments)
@@ -100,7 +100,7 @@ Spec = str | int | Callable[..., Any] | Template | None
 class Binding:
     """One limit of one task.
 
-    :raises ConfigurationError: for a key or cost that cannot work, at decoration.
+    :raises ConfigurationError: at decoration, for a key or cost that can never work.
     """
 
     def __init__(self, limit: RateLimit, key: Spec, cost: Spec, origin: Origin) -> None:
@@ -122,9 +122,9 @@ class Binding:
     def spend(
         self, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Spend:
-        """What this call asks for.
+        """The units that this call asks for.
 
-        :raises KeyValueError: when key or cost cannot be computed; never "unlimited".
+        :raises KeyValueError: if the key or cost cannot be computed. The call then fails and is never "unlimited".
         :raises CostError: for a cost that can never be admitted.
         """
         try:
@@ -176,7 +176,7 @@ def _define(limit: RateLimit, origin: Origin) -> None:
         _defined[limit.name] = (limit, origin)
         return
     warnings.warn_explicit(
-        f"limit {limit.name!r} is defined twice, and not alike: {_unlike(former, limit)} at {its_origin}, "
+        f"limit {limit.name!r} is defined twice with different numbers: {_unlike(former, limit)} at {its_origin}, "
         f"{_unlike(limit, former)} at {origin}. They share one state: define it once and use it in both places.",
         LimitConflictWarning,
         origin.file,

@@ -1,9 +1,9 @@
-"""Which broker this is: a name that does not depend on how its URL is written.
+"""Identifies an app's broker by a name that does not depend on how its URL is written.
 
-A parked message belongs to a broker. Host aliases, a missing `/0`, the user, TLS or the order of a list of hosts
-make no other broker of it, but another database or key prefix does. So a Redis broker is asked for an id that lies in
-its own database under its own prefix, RabbitMQ for the name of its cluster (the virtual host is added); any other
-is known by its URL.
+A parked message belongs to a broker. URLs that differ in a host alias, a missing `/0`, the user, TLS or the order of
+hosts name the same broker, but another database or key prefix makes it another broker. So a Redis broker is asked for
+an id that lies in its own database under its own prefix. RabbitMQ is asked for the name of its cluster, to which the
+virtual host is added. Any other broker is known by its URL.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from urllib.parse import urlsplit
 import redis
 from celery.utils.log import get_logger
 
-from fleetlimit.celery.config import settings_of
 from fleetlimit.celery.runtime import runtime_of
+from fleetlimit.celery.wiring import settings_of
 from fleetlimit.store.keyspace import is_broker
 
 __all__ = ["broker_of", "identify"]
 
 logger = get_logger(__name__)
 
-#: Where a Redis broker's id lies, in its own database.
+#: The key of a Redis broker's id, in the broker's own database.
 ID_KEY = "fleetlimit:broker"
-#: A broker that gave no name is asked again after this, seconds.
+#: A broker that did not say its name is asked again after so many seconds.
 _AGAIN_S = 5.0
 #: How long a broker may take to answer, seconds.
 _PATIENCE_S = 2.0
 
 
 def broker_of(app: Any) -> str:
-    """The name of the broker that an app publishes to; '' while it cannot be told: then nothing is parked."""
+    """The name of the broker to which an app publishes. While it is not known ('') no task is parked."""
     name, ask_again_at = runtime_of(app).broker
     if not name and time.monotonic() >= ask_again_at:
         name = identify(app)
@@ -42,7 +42,7 @@ def broker_of(app: Any) -> str:
 
 
 def identify(app: Any) -> str:
-    """Ask the broker (again); what it says is remembered. '' if it does not answer."""
+    """Ask the broker (again) for its name, and remember the answer. '' if the broker does not answer."""
     name = settings_of(app).broker
     if not name:
         try:
@@ -70,7 +70,8 @@ def _asked(app: Any) -> str:
 
 
 def _id_in_redis(connection: Any) -> str:
-    """The first to ask makes it up. kombu's client prefixes some commands and not others, so the prefix is set here."""
+    """The id in the broker's database. The first process that asks writes it. kombu's client adds the prefix to some
+    commands only, so it is added here."""
     prefix = connection.transport_options.get("global_keyprefix", "")
     pool = connection.default_channel.client.connection_pool
     client: Any = redis.Redis(connection_pool=pool)
@@ -80,13 +81,15 @@ def _id_in_redis(connection: Any) -> str:
         if not found or not is_broker(found):
             raise ValueError(f"foreign data at {prefix + ID_KEY}")
         return found
-    except (redis.ResponseError, ValueError) as error:  # a broker's user that may not
-        logger.warning("fleetlimit: the broker keeps no id (%s): it is known by its URL", error)
+    except (redis.ResponseError, ValueError) as error:  # a broker's user may not write there
+        logger.warning(
+            "fleetlimit: the broker keeps no id (%s), so its URL is used as its name", error
+        )
         return _digest(*_normalised(connection.as_uri()))
 
 
 def _normalised(url: str) -> tuple[str, ...]:
-    """A URL, or several, without users, passwords and the order of hosts."""
+    """The places in one or several URLs, without users and passwords, in a fixed order."""
     places: set[str] = set()
     for one in url.split(";"):
         parts = urlsplit(one)

@@ -1,4 +1,4 @@
-"""What is looked at once a worker knows its tasks and its pool: limits that would do nothing, or not what was
+"""Checks that a worker makes once it knows its tasks and its pool: for limits that would do nothing, or not what was
 meant."""
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Any
 
 from celery.app.task import Task
 
+from fleetlimit.celery import compat
 from fleetlimit.celery.declared import limits_of
 from fleetlimit.celery.origin import described
 from fleetlimit.celery.task import require_limits
@@ -18,17 +19,20 @@ __all__ = ["check_tasks", "task_advice"]
 
 
 def check_tasks(app: Any, pool: type) -> None:
-    """:raises ConfigurationError: for a task that names the base class and no limit, for a task with a limit twice
-    whose runs would all fail, for a limited one whose class takes messages in its own way, and for a limited coroutine
-    function whose coroutine nobody would run."""
-    for task in list(app._tasks.values()):
+    """Refuse tasks whose limits could not be kept.
+
+    :raises ConfigurationError: for a task with `base=RateLimitedTask` and no limit, for a task that has one limit twice
+        and whose runs would all fail, for a limited task whose class handles messages in its own way, and for a limited
+        coroutine function whose coroutine would never run.
+    """
+    for task in compat.tasks_of(app):
         require_limits(task)
         _check_sums(task)
         if limits_of(task) and task.Strategy != Task.Strategy:
             raise ConfigurationError(
-                f"{described(task)}: its class has a Strategy of its own, as one that collects messages to a batch, "
-                "and its body does not run once for each message: no limit can be kept for it; ask a RateLimiter "
-                "in its body"
+                f"{described(task)}: its class has a Strategy of its own (for instance, it collects messages into a "
+                "batch), so its body does not run once for each message and no limit can be kept for it; ask a "
+                "RateLimiter in its body"
             )
         if _is_coroutine(task) and _calls_as_celery(task) and _is_celerys(pool):
             raise ConfigurationError(
@@ -55,17 +59,17 @@ def _check_sums(task: Any) -> None:
 
 
 def task_advice(app: Any, tasks: Sequence[Any]) -> Iterator[str]:
-    """One line for each limited task of which something that was said works against its limit."""
+    """One line for each limited task that has an option which works against its limit."""
     for task in tasks:
         if task.rate_limit and not app.conf.worker_disable_rate_limits:
             yield (
-                f"{described(task)}: Celery's own rate_limit={task.rate_limit!r} holds beside its limit, in "
-                "each worker for itself; remove one of them"
+                f"{described(task)}: Celery's own rate_limit={task.rate_limit!r} also holds, in each worker "
+                "separately; remove it or the fleet's limit"
             )
         if _is_coroutine(task) and not _calls_as_celery(task):
             yield (
-                f"{described(task)}: an `async def`; its class calls it itself, and must run the coroutine, for "
-                "Celery does not"
+                f"{described(task)}: an `async def`; its class has a __call__ of its own, which must run the "
+                "coroutine, because Celery does not"
             )
         yield from _costs(task)
 
@@ -75,8 +79,8 @@ def _costs(task: Any) -> Iterator[str]:
         if not isinstance(one.cost, int) and one.limit.most == 1:
             cost = getattr(one.cost, "text", None) or getattr(one.cost, "__qualname__", one.cost)
             yield (
-                f"{described(task)}: cost={cost!r} of limit {one.limit.name!r}, which lets 1 unit start at one "
-                "instant: a run that costs more fails with CostError; give it a burst of the highest cost"
+                f"{described(task)}: cost={cost!r}, but limit {one.limit.name!r} lets only 1 unit start at one "
+                "instant: a run that costs more fails with CostError; set its burst to the highest cost"
             )
 
 
@@ -89,5 +93,5 @@ def _calls_as_celery(task: Any) -> bool:
 
 
 def _is_celerys(pool: type) -> bool:
-    """None of Celery's own pools runs coroutines; another one may."""
+    """Whether the pool is one of Celery's own. These run no coroutines, but another pool may."""
     return pool.__module__.startswith("celery.concurrency.")

@@ -1,4 +1,4 @@
-"""Which limits a task was declared with, and what is asked for when it is called."""
+"""Which limits a task was declared with, and which units a call of the task asks for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLAN = "_fleetlimit_plan"
 
 @dataclass
 class Mark:
-    """On a limited function: its limits, and whether a task is known that has the hook for them."""
+    """A mark on a limited function: its limits, and whether a task is known whose `before_start` asks for them."""
 
     bindings: list[Binding]
     owned: bool = False
@@ -32,7 +32,7 @@ class Mark:
 
 @dataclass
 class Plan:
-    """A task's limits, and how its arguments are called."""
+    """A task's limits, and the names of its arguments."""
 
     bindings: tuple[Binding, ...]
     signature: inspect.Signature
@@ -40,7 +40,7 @@ class Plan:
     models: Models | None = None
 
     def spends(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Spend]:
-        """What a call asks for. Errors as `Binding.spend`."""
+        """The units that a call asks for. It raises the same errors as `Binding.spend`."""
         if self._same is not None:
             return self._same
         if self.models:
@@ -49,15 +49,15 @@ class Plan:
 
     @cached_property
     def _same(self) -> list[Spend] | None:
-        """What every call asks for, where no key or cost depends on its arguments."""
+        """The units that every call asks for, if no key or cost depends on the arguments; else None."""
         if any(one.key is not None or not isinstance(one.cost, int) for one in self.bindings):
             return None
         return merged([one.spend(self.signature, (), {}) for one in self.bindings])
 
 
 def parameters_of(function: Any) -> inspect.Signature:
-    """How a function is called, and by which names its arguments are known: a wrapper that takes whatever comes
-    (`*args, **kwargs`) has those of what it wraps."""
+    """The arguments with which a function is called. For a wrapper that takes any arguments (`*args, **kwargs`) they
+    are those of the function inside."""
     bound = False
     while hasattr(function, "__wrapped__") and _stands_for_another(function):
         bound = bound or inspect.ismethod(function)
@@ -69,8 +69,8 @@ def parameters_of(function: Any) -> inspect.Signature:
 
 
 def _stands_for_another(function: Any) -> bool:
-    """Whether its own signature says nothing: it takes whatever comes, or `functools.wraps` has copied that of the
-    function inside (of a bound method with the `self` that is given already)."""
+    """Whether a wrapper's own signature says nothing: the wrapper takes any arguments, or `functools.wraps` has copied
+    the signature of the function inside (that of a bound method includes the `self` that is given already)."""
     copied = getattr(function, "__signature__", None)
     if copied is not None and copied is getattr(function.__wrapped__, "__signature__", None):
         return True
@@ -86,7 +86,7 @@ def mark_of(function: Any) -> Any:
 
 
 def limits_of(task: Any) -> tuple[Binding, ...]:
-    """All limits of a task (or task class): its `limits`, and those its function is marked with."""
+    """All limits of a task (or task class): those in its `limits`, and those in the mark on its function."""
     mark = mark_of(getattr(task, "run", None))
     listed = getattr(task, "limits", None) or ()
     if isinstance(listed, (Binding, RateLimit)):
@@ -105,7 +105,8 @@ def _as_binding(one: Any, task: Any) -> Binding:
 
 
 def plan_of(task: Any, *, anew: bool = False) -> Plan:
-    """What is needed of a task at each delivery; kept on it, since nothing of it changes between two runs."""
+    """The plan of a task, which each delivery needs. It is kept on the task, because it never changes between two
+    runs."""
     found: Plan | None = None if anew else vars(task).get(_PLAN)
     if found is None:
         found = vars(task)[_PLAN] = Plan(

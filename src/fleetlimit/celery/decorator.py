@@ -1,8 +1,8 @@
 """`@rate_limited(...)`, above or below `@app.task`.
 
-Above, it binds the limit to the task, as soon as Celery's lazy proxy has made it. Below, it wraps
-the function and marks it. Either way the check itself runs in `before_start` (see `task.py`); the
-wrapper is a safety net for a task that no hook was installed for, and then checks before the body.
+Above `@app.task` it binds the limit to the task, as soon as Celery's lazy proxy has made the task. Below `@app.task` it
+wraps the function and marks it. Either way the check itself runs in `before_start` (see `task.py`). The wrapper is a
+safety net: it checks before the body if no `before_start` was installed for the task.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from datetime import timedelta
 from typing import Any, TypeVar, cast, overload
 
 from celery.app.task import Task
-from celery.local import PromiseProxy, Proxy
 
+from fleetlimit.celery import compat
 from fleetlimit.celery.binding import Binding
 from fleetlimit.celery.declared import MARK, Mark, mark_of, parameters_of
 from fleetlimit.celery.gate import enter_function
@@ -34,19 +34,19 @@ _EXAMPLE = '@rate_limited("partner-api", 100, per=60)'
 class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools' classes are
     """Let the whole fleet start this task at most `limit` times per `per`.
 
-    Works above and below `@app.task` and `@shared_task`, on a task class, and stacked for several
-    limits (then a run starts only when all admit it). The object may also stand in the `limits` of
+    It works above and below `@app.task` and `@shared_task`, on a task class, and stacked for several
+    limits (a run then starts only when all of them admit it). The object may also stand in the `limits` of
     a `RateLimitedTask`. Tasks that name the same limit share it.
 
-    :param name: the limit's name, or a ready `RateLimit`, which then says all of its numbers itself.
+    :param name: the limit's name, or a `RateLimit`, which then contains all of the limit's numbers.
     :param limit: units per period.
-    :param per: the period, seconds or a `timedelta`.
+    :param per: the period, in seconds or as a `timedelta`.
     :param burst, margin, on_outage, algorithm, offset, tz: see `RateLimit`.
-    :param key: what to count for: a template over the task's arguments, `"{account_id}"`, or a
-        callable that takes them. None: one count for all.
-    :param cost: units one run spends: a number, a template or a callable.
-    :raises ConfigurationError: at decoration, naming the argument, the value and the place; also for
-        an `async def` below `@app.task`, which Celery would call and never run.
+    :param key: what the limit is counted for: a template over the task's arguments, such as `"{account_id}"`, or a
+        callable that takes these arguments. None: one count for all runs.
+    :param cost: the units that one run spends: a number, a template or a callable.
+    :raises ConfigurationError: at decoration, naming the argument, the value and the place. It is also raised for an
+        `async def` below `@app.task`, because Celery would call the function and never run its coroutine.
     """
 
     @overload
@@ -90,12 +90,11 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
             super().__init__(_limit(name, limit, per, options), key, cost, origin)
 
     def __call__(self, target: T) -> T:
-        """Bind this limit to a function, a task or a task class; what comes back stands for it."""
+        """Bind this limit to a function, a task or a task class, and return the limited one."""
         return cast(T, self._on(target))
 
     def _on(self, target: Any) -> Any:
-        kind = type(target)
-        if kind is PromiseProxy or kind is Proxy:
+        if compat.is_proxy(target):
             return self._on_proxy(target)
         if isinstance(target, type) and issubclass(target, Task):
             cls: Any = target
@@ -118,7 +117,7 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
         if inspect.iscoroutinefunction(function):
             raise ConfigurationError(
                 f"{described(function)}: @rate_limited on an `async def`, which Celery calls without ever "
-                "running its coroutine; write a plain `def`. (Where the task's class or the worker's pool "
+                "running its coroutine; write a plain `def`. (If the task's class or the worker's pool "
                 "runs coroutines, put @rate_limited above @app.task.)"
             )
         if mark_of(function):
@@ -130,8 +129,8 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
             enter_function(mark)
             return function(*args, **kwargs)
 
-        # Celery reads it without following __wrapped__, and so it must be that of what is called here: a decorator
-        # below that passes an argument of its own takes others than the function that it wraps.
+        # Celery reads this signature without following __wrapped__, so it must be that of `function` itself. (A
+        # decorator below that passes an argument of its own takes other arguments than the function that it wraps.)
         limited.__signature__ = inspect.signature(function, follow_wrapped=False)  # type: ignore[attr-defined]
         mark = Mark([self])
         setattr(limited, MARK, mark)
@@ -144,38 +143,31 @@ class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools'
         return task
 
     def _on_proxy(self, proxy: Any) -> Any:
-        """A task that does not exist yet: check now what can be checked, bind it when it does."""
-        try:
-            if type(proxy) is PromiseProxy:
-                function, name = object.__getattribute__(proxy, "_Proxy__args")[0], None
-            else:
-                made_by = object.__getattribute__(proxy, "_Proxy__local")
-                inside = inspect.getclosurevars(made_by).nonlocals
-                function, name = inside["fun"], inside["name"]
-        except (AttributeError, LookupError, TypeError):
-            # It exists already, or this Celery keeps its function elsewhere.
-            return self._on_task(proxy._get_current_object())
+        """Bind the limit to a task that does not exist yet. What can be checked is checked now; the rest follows when
+        the task exists."""
+        promised = compat.promised(proxy)
+        if not promised:
+            return self._on_task(compat.made(proxy))
+        function, name = promised
         self._check(function, parameters_of(function))
-        if type(proxy) is PromiseProxy:
-            PromiseProxy.__then__(proxy, lambda: self._on_task(proxy._get_current_object()))
-        else:
+        if not compat.when_made(proxy, self._on_task):
             bind_shared(function, name, self)
         return proxy
 
 
 def _limit(name: Any, limit: Any, per: Any, options: dict[str, Any]) -> RateLimit:
-    """The limit that the arguments of `rate_limited` say.
+    """The limit that the arguments of `rate_limited` describe.
 
-    :raises ConfigurationError: where they say too little, or the same twice.
+    :raises ConfigurationError: if a number is missing, or is given twice.
     """
-    if type(name) in (PromiseProxy, Proxy):
-        name = name._get_current_object()
+    if compat.is_proxy(name):
+        name = compat.made(name)
     if isinstance(name, RateLimit):
         said = {"limit": limit, "per": per}
         given = {one: value for one, value in said.items() if value is not None} | options
         if given:
             listed = ", ".join(f"{one}={value!r}" for one, value in given.items())
-            raise ConfigurationError(f"{listed}: all numbers are already in {name}; say them there")
+            raise ConfigurationError(f"{listed}: all numbers are already in {name}; set them there")
         return name
     if callable(name):
         raise ConfigurationError(

@@ -1,8 +1,8 @@
-"""A limited task's body that is called as a function, inside a worker.
+"""Handles a limited task's body that is called as a function inside a worker.
 
-Only a delivery asks for units by itself. Where the body runs without one of its own, as a function that another task
-calls, in `celery.map`, in a thread of the worker, or eagerly, the setting `fleetlimit_direct_calls` decides. Outside a
-worker a call is a plain call.
+Only a delivery asks for units by itself. If the body runs without a delivery of its own (because another task calls it
+as a function, in `celery.map`, in a thread of the worker, or eagerly), the setting `fleetlimit_direct_calls` decides.
+Outside a worker such a call is a plain call.
 """
 
 from __future__ import annotations
@@ -13,48 +13,34 @@ import os
 import uuid
 from typing import Any
 
-from celery import _state
 from celery.utils.log import get_logger
 
 from fleetlimit import standin
-from fleetlimit.celery.config import Settings, limiter_of, settings_of
+from fleetlimit.celery import compat
 from fleetlimit.celery.declared import plan_of
 from fleetlimit.celery.gate import ENTERED, acquired
 from fleetlimit.celery.runtime import runtime_of
+from fleetlimit.celery.settings import Settings
 from fleetlimit.celery.start import start
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.store.base import Store, Ticket
 
-__all__ = ["guard", "worker_started", "worker_stopped"]
+__all__ = ["guard"]
 
 logger = get_logger(__name__)
 
 #: Celery's own tasks that call a task once for each element.
 _CANVAS = ("celery.map", "celery.starmap")
 _THREAD = "a thread of this worker"
-#: The longest sleep before it asks again, microseconds.
+#: The longest sleep of a waiting call before it asks again, in microseconds.
 _LONGEST_US = 1_000_000
-
-#: Processes of this worker that run bodies, and nothing of the user's beside them. (A worker in a thread of another
-#: program, as in tests, is none: the program's own calls are plain.)
-_worker_pid = 0
-
-
-def worker_started() -> None:
-    """This process runs bodies for a worker."""
-    global _worker_pid
-    _worker_pid = os.getpid()
-
-
-def worker_stopped() -> None:
-    """It does no more."""
-    global _worker_pid
-    _worker_pid = 0
 
 
 def guard(task: Any) -> None:
-    """Put the check in front of a task's body, once: however the body is called, it comes by here. (Not the call of a
-    coroutine function, which runs nothing yet, and may be in the thread of a loop.)"""
+    """Put the check in front of a task's body, once, so that every way of calling the body passes it. (A coroutine
+    function gets no check, because its call does not run the body yet, and may happen in the thread of an event
+    loop.)"""
     body = task.run
     if getattr(body, "_fleetlimit_guard", False) or inspect.iscoroutinefunction(
         inspect.unwrap(body)
@@ -73,10 +59,10 @@ def guard(task: Any) -> None:
 def _called(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Return when the body may run.
 
-    :raises ConfigurationError: where calls that nothing limits are refused.
+    :raises ConfigurationError: if calls without a limit are refused.
     """
     if vars(task.request).get(ENTERED):
-        return  # its own delivery, or a call of itself inside it
+        return  # the task's own delivery, or a call of the task to itself inside its delivery
     caller = _caller(task)
     settings = settings_of(task.app) if caller else None
     if not caller or not settings or not settings.enabled or settings.direct_calls == "ignore":
@@ -90,29 +76,31 @@ def _called(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _caller(task: Any) -> str:
-    """Who calls the body, by name; '' outside a worker."""
-    others = [one for one in _state._task_stack.stack if one is not task]
+    """The name of the caller of the body; '' outside a worker."""
+    others = [one for one in compat.running_tasks() if one is not task]
     requests = [one.request_stack.top for one in others]
     if any(one and not one.called_directly and not one.is_eager for one in requests):
         return str(others[-1].name)
     eager = any(one and one.is_eager for one in (*requests, task.request_stack.top))
-    return _THREAD if _worker_pid == os.getpid() and not eager else ""
+    in_worker = runtime_of(task.app).worker_pid == os.getpid()
+    return _THREAD if in_worker and not eager else ""
 
 
 def _complaint(caller: str, called: str) -> str:
     send = (
-        f"use a group of {called!r} in its place, each of whose tasks is limited"
+        f"use a group of {called!r} instead, in which each task is limited"
         if caller in _CANVAS
         else f"send {called!r} as a task of its own to have it limited"
     )
     return (
         f"{caller} calls the limited task {called!r} as a function, and nothing limits such a call: {send}, or set "
-        'fleetlimit_direct_calls="wait", with which it waits for its units in place ("ignore": such calls are meant)'
+        'fleetlimit_direct_calls="wait", so that such calls wait in place for their units, or "ignore" if they need no '
+        "limit"
     )
 
 
 def _wait(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any], settings: Settings) -> None:
-    """Wait in place, with a place in the line as any task's."""
+    """Wait in the worker, with a place in the line like that of any other task."""
     store: Store = limiter_of(task.app).store
     spends = plan_of(task).spends(args, kwargs)
     id, seen_us = f"call:{uuid.uuid4().hex}", 0
@@ -129,7 +117,7 @@ def _wait(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any], settings: Se
                 return start(task.app, store, spends, outcome)
             seen_us = outcome.first_seen_us
             standin.sleep(min(outcome.wait_us, _LONGEST_US) / 1e6)
-    except BaseException:  # a time limit, for instance: its place is free
+    except BaseException:  # for instance a time limit: give up the place in line
         for one in spends:
             store.withdraw(one.limit.name, one.key, id)
         raise

@@ -1,14 +1,14 @@
-"""Empties the waiting rooms of an app, in a program that is no worker."""
+"""Empties the waiting rooms of an app, in a program that is not a worker."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any
 
-from fleetlimit.celery.config import limiter_of, settings_of
 from fleetlimit.celery.producers import BROKER_S, bounded
 from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.rooms import former_rooms, own_room
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import ConfigurationError, FleetlimitError
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.parked import lanes_of, live_workers, parked_lines, quarantine
@@ -18,19 +18,19 @@ __all__ = ["BrokerUnavailable", "Drain"]
 
 
 class BrokerUnavailable(FleetlimitError):
-    """The app's broker gives no answer."""
+    """The app's broker does not answer."""
 
 
 class Drain:
-    """Lets go what is parked for the broker of an app, at the limits' pace or all at once. What lies in former
-    places of the limits goes at once: nobody counts there any more. It parks nothing.
+    """Lets the tasks go that are parked for the broker of an app, at the limits' pace or all at once. Tasks in former
+    places of the limits go at once, because nothing is counted there any more. A drain parks no tasks.
 
-    :raises BrokerUnavailable: when the broker does not answer.
-    :raises FleetlimitError: when the limits' Redis does not, or is not known.
+    :raises BrokerUnavailable: if the broker does not answer.
+    :raises FleetlimitError: if the limits' Redis does not answer, or is not known.
     """
 
     def __init__(self, app: Any, *, at_once: bool = False) -> None:
-        #: Former places that do not answer: what may be parked there stays.
+        #: The errors of former places that do not answer. Tasks that are parked there stay.
         self.missed: list[str] = []
         self._at_once = at_once
         _check_broker(app)
@@ -39,7 +39,7 @@ class Drain:
         own = own_room(app)
         if own is None:
             raise BrokerUnavailable("the app's broker does not say which one it is")
-        own.store.identity()  # where it gives no answer, no former place is told from it
+        own.store.identity()  # without its answer, a former place could not be distinguished from it
         self._own = own
         self._former = list(former_rooms(app, own, lambda error: self.missed.append(str(error))))
         lead_us = AT_ONCE if at_once else settings_of(app).lead_us
@@ -49,7 +49,7 @@ class Drain:
 
     @property
     def workers(self) -> int:
-        """How many workers with limits there are, on whatever broker."""
+        """How many workers with limits there are, on all brokers."""
         return live_workers(self._own.store)
 
     @property
@@ -59,7 +59,7 @@ class Drain:
 
     @property
     def quarantined(self) -> int:
-        """How many messages lie in quarantine, of whatever limit."""
+        """How many messages lie in quarantine, of all limits."""
         rooms = [self._own, *self._former]
         return sum(sum(quarantine(room.store).values()) for room in rooms)
 
@@ -70,15 +70,18 @@ class Drain:
 
     @property
     def silent(self) -> list[str]:
-        """Queues with parked tasks from which no worker with limits takes any."""
+        """Queues with parked tasks from which no worker with limits takes tasks."""
         lines = parked_lines(self._own.store, [self._own.broker])
         lanes = lanes_of(self._own.store, lines, self._own.broker)
         return sorted({lane.queue for lane in lanes if lane.parked and lane.gone})
 
     def look(self) -> float:
-        """Let go what is due; seconds until the next look."""
+        """Let the due tasks go.
+
+        :return: seconds until the next look.
+        """
         for room in [*([self._own] if self._at_once else []), *self._former]:
-            room.wake()  # whatever their turn: so it is due now
+            room.wake()  # makes all lines due now
         self._pauses = [
             one.look(pause) for one, pause in zip(self._releasers, self._pauses, strict=True)
         ]
@@ -98,7 +101,8 @@ def _releaser(app: Any, room: Room, lead_us: int) -> Releaser:
 
 
 def _check_broker(app: Any) -> None:
-    """:raises BrokerUnavailable: in one line; a URL, and with it a password, is never shown."""
+    """:raises BrokerUnavailable: if the broker does not answer. The text shows no URL, because a URL may hold a
+    password."""
     try:
         with app.connection_for_write(transport_options=bounded(app)) as connection:
             connection.connect_timeout = BROKER_S

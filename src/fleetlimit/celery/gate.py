@@ -1,4 +1,4 @@
-"""The decision for one delivery: start, sleep a moment and start, or go back into the queue."""
+"""Decides for one delivery: the task starts, sleeps a moment and starts, or goes back into its queue."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from celery import _state
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from celery.utils.log import get_logger
 
 from fleetlimit import standin
+from fleetlimit.celery import compat
 from fleetlimit.celery.broker import broker_of
-from fleetlimit.celery.config import LARGEST_PARKED, Settings, limiter_of, settings_of
 from fleetlimit.celery.declared import Mark, Plan, mark_of, plan_of
 from fleetlimit.celery.header import HEADER, copy_of, is_newer, line_of, ours, seen_us, ticket_of
-from fleetlimit.celery.host import ask_for_margin
 from fleetlimit.celery.message import Message, expires_in_us
 from fleetlimit.celery.queues import lane_of
 from fleetlimit.celery.releaser import ring, running
 from fleetlimit.celery.requeue import cannot_wait_in_queue, put_back, quit_delivery, show_pending
 from fleetlimit.celery.restore import restore
 from fleetlimit.celery.runtime import runtime_of
+from fleetlimit.celery.settings import LARGEST_PARKED, Settings
 from fleetlimit.celery.signals import announce
 from fleetlimit.celery.start import give_back, start
 from fleetlimit.celery.tracing import ends_without_start
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import ConfigurationError, FleetlimitError, StateError, StoreUnavailable
 from fleetlimit.store.base import Late, Outcome, Spend, Store, Ticket, Verdict, hop_us
 
@@ -42,28 +42,31 @@ __all__ = [
 
 logger = get_logger(__name__)
 
-#: A releaser with nothing to do may look only after this, and must be told of a nearer turn.
+#: A releaser with nothing to do may not look for so long. It must be told of a task whose turn comes sooner.
 _NEAR_US = 1_500_000
-#: A task that waits in place for one of several limits asks again so much before its turn.
+#: A task that waits in place for one of several limits asks again this long before its turn.
 _EARLY_US = 5_000
-#: Tasks of a limit at whose key foreign data lies come back after so long, seconds.
+#: If foreign data lies at a limit's key, its tasks come back after this time (from, to), in seconds.
 _FOREIGN_S = (5, 15)
-#: A task that its broker will not take back waits here at most so long, where it can still be rejected.
+#: If the broker does not take a task back and the delivery can still be rejected, the task waits here at most this
+#: long.
 _HOLD_S = 30.0
 
-#: On the request while its body runs: whether it asked, or need not. A task that calls itself inside its own body gets a
-#: request that inherits it, and so does not ask (or go back into the queue) a second time.
+#: A mark on the request while the body runs: True if the task has asked or need not ask. A task that calls itself
+#: inside its own body gets a request that inherits the mark, so it does not ask (or go back into the queue) a second
+#: time.
 ENTERED = "_fleetlimit_entered"
-#: On the request of a body that waited: the ticket by which it stood in its line.
+#: On the request of a task that waited: the ticket that held its place in the line.
 TICKET = "_fleetlimit_ticket"
 
 
 def enter_function(mark: Mark) -> None:
-    """The safety net inside a limited function, for a task without the hook.
+    """The safety net inside a limited function, for a task whose `before_start` does not ask.
 
-    :raises ConfigurationError: inside another task, which could only go back from its middle.
+    :raises ConfigurationError: inside another task, because that task could only be put back from the middle of its
+        body.
     """
-    task = _state.get_current_task()
+    task = compat.current_task()
     if task is None:
         return  # a plain call
     own = mark_of(task.run)
@@ -72,17 +75,17 @@ def enter_function(mark: Mark) -> None:
             enter(task)
     elif own is None and not mark.owned and not task.request.called_directly:
         raise ConfigurationError(
-            f"@rate_limited({mark.bindings[0].limit.name!r}) on a function that is no task, called "
-            f"inside {task.name!r}: put it on the task (a decorator in between must keep the "
+            f"@rate_limited({mark.bindings[0].limit.name!r}) is on a function that is no task, and {task.name!r} calls "
+            "this function: put the decorator on the task (a decorator in between must keep the "
             "function's attributes, as functools.wraps does), or ask a RateLimiter"
         )
 
 
 def enter(task: Any) -> None:
-    """Return when the body may start; raise to end this delivery, the task being back in its queue.
+    """Return when the body may start. Raise to end this delivery; the task is then parked or back in its queue.
 
-    A pool that runs the parts of a delivery in several threads (as for coroutines) may let one request object stand for
-    all deliveries, one after the other, and overwrite what the next one has: nothing of ours may stay there.
+    A pool that runs the parts of a delivery in several threads (as for coroutines) may use one request object for all
+    deliveries, one after the other. So nothing of ours may stay on it, because the next delivery would find it there.
 
     :raises ConfigurationError: in a thread that knows nothing of the delivery.
     """
@@ -92,8 +95,8 @@ def enter(task: Any) -> None:
         return
     if request.called_directly:
         raise ConfigurationError(
-            f"task {task.name!r}: its delivery is not known in this thread, for the worker's pool runs the parts of a "
-            "task in several: no limit can be kept there; use one of Celery's own pools"
+            f"task {task.name!r}: its delivery is not known in this thread, because the worker's pool runs the parts "
+            "of a task in several threads: no limit can be kept there; use one of Celery's own pools"
         )
     try:
         _enter(task, request)
@@ -127,7 +130,7 @@ def _pass(task: Any, plan: Plan, settings: Settings) -> None:
         outcome = delivery.ask()
         if not outcome.admitted:
             outcome = delivery.wait(outcome)
-    except SoftTimeLimitExceeded:  # in the middle of it: the task fails, and must not hold a place
+    except SoftTimeLimitExceeded:  # the task fails while it waits, and must not keep its place
         delivery.leave()
         raise
     except (Ignore, Reject, Retry):
@@ -160,13 +163,16 @@ class _Delivery:
         return self._message
 
     def ask(self, to_park: str = "") -> Outcome:
-        """Ask the store. The message goes along, to be parked in the same round trip, where others are known to wait.
-        `to_park`: just denied without it, and asks only to be parked: it must not sleep into a cell as one who was woken
-        for it may."""
+        """Ask the store. If other tasks are known to wait, the message is sent along and can be parked in the same
+        round trip.
+
+        :param to_park: the message of a task that was just denied without it. The task asks again only to be parked, so
+            it must not book a cell and sleep, as a woken task may.
+        """
         if is_newer(vars(self.task.request)):
             return _waits(
                 self.task.app,
-                "a later version of fleetlimit put some back, and only its workers start them",
+                "a later version of fleetlimit put some of them back, and only its workers start those",
             )
         request, message = self.task.request, Late(self._packed)
         broker, lane, queue = self._lane
@@ -185,10 +191,10 @@ class _Delivery:
             lead_us=self.settings.lead_us,
         )
         outcome = acquired(self.task.app, self.store, self.spends, ticket)
-        if outcome.alone:  # without Redis: nobody knows of a place
+        if outcome.alone:  # decided without Redis, so the task has no place
             return outcome
         if outcome.wait_us or outcome.sleep_us:
-            ask_for_margin(self.store, self.spends, outcome)
+            self._runtime.host.ask_for_margin(self.store, self.spends, outcome)
         self.seen_us = outcome.first_seen_us
         far = outcome.verdict is Verdict.DENIED and outcome.wait_us > ticket.park_after_us
         if far and not to_park and message.made is None and message.text:
@@ -199,7 +205,7 @@ class _Delivery:
         return self.message.its_ticket()
 
     def _packed(self) -> str:
-        """The message for the waiting room; '' where it cannot be parked."""
+        """The message for the waiting room; '' if it cannot be parked."""
         if (
             not (self.settings.waiting_room and running(self.task.app) and self._lane[0])
             or self._stays
@@ -221,8 +227,8 @@ class _Delivery:
                 self.store.withdraw(one.limit.name, one.key, self._ticket_id())
 
     def wait(self, outcome: Outcome) -> Outcome:
-        """End the delivery, the task being parked or back in its queue; where that is impossible,
-        wait here until admitted, or (where the message is not acknowledged yet) for a while."""
+        """End the delivery when the task is parked or back in its queue. If that is impossible, wait here until the
+        task is admitted, or for `_HOLD_S` if the message is not acknowledged yet."""
         began = time.monotonic()
         while not outcome.admitted:
             if self._is_near(outcome, began):
@@ -242,8 +248,9 @@ class _Delivery:
         return outcome
 
     def _is_near(self, outcome: Outcome, began: float) -> bool:
-        """Of several limits one admits it within the sleep in place, and no other may be booked for so late: it
-        sleeps with its place alone, and asks again just before its turn."""
+        """Whether a task with several limits waits here with its place. One limit admits it soon enough for a sleep in
+        place, but the other limits may not be booked for so late. So the task sleeps without having spent anything, and
+        asks again just before its turn."""
         near = outcome.verdict is Verdict.DENIED and outcome.wait_us <= self.settings.max_sleep_us
         patient = time.monotonic() < began + 2 * self.settings.max_sleep_us / 1e6
         return near and patient and self._woken and len(self.spends) > 1 and not outcome.alone
@@ -252,9 +259,9 @@ class _Delivery:
         hop = hop_us(outcome.wait_us, self.settings.horizon_us)
         wait_us = min(outcome.wait_us - self.settings.lead_us, hop)
         if self.settings.waiting_room and outcome.wait_us <= self.settings.max_sleep_us:
-            wait_us = 0  # it may sleep in place: no ETA, and so no worker's clock, is needed
+            wait_us = 0  # the task may sleep in place, so no ETA and no worker's clock is needed
         if outcome.verdict is Verdict.EXPIRES:
-            # It will not get its turn in time: Celery itself revokes it, when its time is over.
+            # The task expires before its turn. Celery itself revokes it when it has expired.
             left_us = (expires_in_us(self.task.request.expires) or 0) + 50_000
             wait_us = min(left_us, self.settings.horizon_us)
         try:
@@ -263,7 +270,7 @@ class _Delivery:
             where = self._line(outcome)
             put_back(self.task.app, self.message, wait_us / 1e6, self.seen_us, where, due_us)
         except SoftTimeLimitExceeded:
-            raise  # the task's own, not the broker's
+            raise  # this is the task's own time limit, and not an error of the broker
         except Exception as error:
             self._refused(error)
             return
@@ -275,13 +282,13 @@ class _Delivery:
         if cause not in self._runtime.refusals:
             self._runtime.refusals.add(cause)
             logger.warning(
-                "limited tasks cannot be put back into queue %s, and wait in the worker until their turn, this one "
-                "first: %s: %r", self._lane[2], self.message.id, error,
+                "limited tasks cannot be put back into queue %s, and wait in the worker until their turn; the first of "
+                "them is %s: %r", self._lane[2], self.message.id, error,
             )  # fmt: skip
 
     def _quit(self, outcome: Outcome) -> NoReturn:
-        """End this delivery. The task is safe elsewhere, and will run: whatever goes wrong now, and a time limit
-        that ends now, is no failure of the task's."""
+        """End this delivery. The task is safe elsewhere and will run, so an error or a time limit at this point must
+        not make it fail."""
         try:
             logger.debug("%s waits %.3f s", self.message.id, outcome.wait_us / 1e6)
             if outcome.verdict is Verdict.PARKED and outcome.wait_us < _NEAR_US:
@@ -289,11 +296,11 @@ class _Delivery:
             show_pending(self.task)
             announce(self.task, self.spends, outcome)
         except Exception as error:
-            logger.debug("%s waits; it was not told: %r", self.message.id, error)
+            logger.debug("%s waits; the notification failed: %r", self.message.id, error)
         quit_delivery(self.task, self.settings.waiting_state, outcome.wait_us / 1e6)
 
     def _line(self, outcome: Outcome) -> tuple[str, str]:
-        """The limit and key in whose line the task stands: what binds it."""
+        """The limit and key in whose line the task stands: those with the longest wait."""
         one = self.spends[0]
         if len(self.spends) > 1 and outcome.readings:
             waits = [reading.wait_us for reading in outcome.readings]
@@ -302,8 +309,8 @@ class _Delivery:
 
 
 def came(task: Any, spends: Sequence[Spend] = ()) -> None:
-    """A task that stood in the line of another limit or key (it was renamed, or has none any more) leaves it: there
-    it holds up others, and is waited for."""
+    """Take a task out of the line of another limit or key, in which it stood before (because its limit was renamed or
+    removed). In that line it would make other tasks wait for it."""
     line = line_of(task.request)
     if line and line not in [(one.limit.name, one.key) for one in spends]:
         with contextlib.suppress(FleetlimitError):
@@ -312,8 +319,8 @@ def came(task: Any, spends: Sequence[Spend] = ()) -> None:
 
 
 def acquired(app: Any, store: Store, spends: Sequence[Spend], ticket: Ticket) -> Outcome:
-    """The store's answer. Where foreign data lies, or what a later version wrote, tasks wait: it may be gone when
-    they come back, and they have not failed."""
+    """The store's answer. If it finds foreign data, or data that a later version wrote, the task waits and does not
+    fail: the data may be gone when the task comes back."""
     try:
         return store.acquire(spends, ticket)
     except StateError as error:
@@ -321,7 +328,7 @@ def acquired(app: Any, store: Store, spends: Sequence[Spend], ticket: Ticket) ->
 
 
 def _waits(app: Any, why: str) -> Outcome:
-    """A denial without the store; why, is said once."""
+    """A denial without the store. Its reason `why` is logged once."""
     if runtime_of(app).is_new(why):
         logger.error("limited tasks wait: %s", why)
     wait_us = round(random.uniform(*_FOREIGN_S) * 1e6)
@@ -329,7 +336,7 @@ def _waits(app: Any, why: str) -> Outcome:
 
 
 def lane_of_delivery(task: Any) -> tuple[str, str, str]:
-    """Of which broker and queue a delivery comes, and which lane that is: broker, lane, queue."""
+    """The broker, the lane and the queue from which a delivery comes."""
     request, broker = task.request, broker_of(task.app)
     found, route = ours(vars(request)), request.delivery_info or {}
     exchange = found.get("exchange", route.get("exchange")) or ""

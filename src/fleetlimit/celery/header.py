@@ -1,4 +1,5 @@
-"""The one header that a waiting task's message carries: its place in a line, and what to restore when it starts."""
+"""The one header that a waiting task's message carries. It contains the task's place in a line, and the values that are
+restored when the task starts."""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ __all__ = [
     "ticket_of",
 ]
 
-#: The one header a waiting message carries; gone again before the body starts.
+#: The name of the header. It is removed before the body starts.
 HEADER = "fleetlimit"
-#: Of that header; a later form is not read.
+#: The number of the header's form. This version does not read a later form.
 FORM = 1
 
 
 def ours(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What our header says, of a request's or message's fields; nothing where it cannot be read: who wrote it is
-    not known, and the task is as if it came for the first time."""
+    """The contents of our header among the fields of a request or message. They are empty if the header cannot be read
+    (another program may have written it). The task is then treated as if it came for the first time."""
     found = fields.get(HEADER)
     if not isinstance(found, dict) or is_newer(fields):
         return {}
@@ -36,8 +37,8 @@ def ours(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_newer(fields: Mapping[str, Any]) -> bool:
-    """Whether a later version put it back, in a form that this one does not read: then it waits for a worker of that
-    version."""
+    """Whether a later version put the task back, with a header in a form that this version does not read. The task then
+    waits for a worker of that version."""
     found = fields.get(HEADER)
     form = found.get("form", 1) if isinstance(found, dict) else 1
     return _is_count(form) and form > FORM
@@ -55,7 +56,7 @@ def _is_line(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and len(value) == 2 and all(map(_is_text, value))
 
 
-#: What must be true of a field where it is there; others are kept as they are.
+#: For each field, what must be true of it if it is there. Other fields are kept as they are.
 FIELDS: dict[str, Callable[[Any], bool]] = {
     "form": lambda value: value == FORM and not isinstance(value, bool),
     "seen_us": _is_count,
@@ -74,12 +75,12 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
 
 
 def seen_us(request: Any) -> int:
-    """When this task was first denied, by the store's clock: its place in the line; 0: never."""
+    """When this task was first denied, by the store's clock. This is its place in the line; 0: it was never denied."""
     return int(ours(vars(request)).get("seen_us", 0))
 
 
 def copy_of(request: Any) -> str:
-    """The mark of the copy that the waiting room let go; '' if it does not come from there."""
+    """The mark of the copy that the waiting room let go; '' if the message does not come from a waiting room."""
     return str(ours(vars(request)).get("copy", ""))
 
 
@@ -90,17 +91,17 @@ def line_of(request: Any) -> tuple[str, str] | None:
 
 
 def ticket_of(request: Any) -> str:
-    """The ticket by which it stands there."""
+    """The ticket of the task in its line."""
     return str(ours(vars(request)).get("ticket", request.id))
 
 
 def due(fields: dict[str, Any]) -> tuple[int, float]:
-    """When a task that waits as a countdown is due, by the store's clock (0: it does not say), and the
-    countdown, seconds: it is no longer than that, whatever became of the clock."""
+    """When a task that waits as a countdown is due, by the store's clock (0: the header does not say it), and the
+    countdown in seconds. The task waits no longer than the countdown, even if a clock has stepped."""
     found = ours(fields)
     return int(found.get("due_us", 0)), float(found.get("countdown", 0))
 
 
 def is_revoked(fields: dict[str, Any]) -> bool:
-    """Whether it was revoked while it was parked."""
+    """Whether the task was revoked while it was parked."""
     return bool(ours(fields).get("revoked"))

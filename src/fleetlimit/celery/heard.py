@@ -1,5 +1,5 @@
-"""What a worker hears of Celery's signals: of its own app alone, and as long as it runs. Several workers may run in one
-process, one after the other or at once, as in tests."""
+"""Receives Celery's signals for one worker: only those of its own app, and only as long as it runs. (Several workers
+may run in one process, one after the other or at once, as in tests.)"""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 
 from celery import signals
 
-from fleetlimit.celery import again, direct
-from fleetlimit.celery.config import limiter_of
+from fleetlimit.celery import again
 from fleetlimit.celery.declared import limits_of
 from fleetlimit.celery.gate import came
 from fleetlimit.celery.header import HEADER, line_of, ticket_of
@@ -20,13 +19,15 @@ from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.restore import restore
 from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.celery.start import warm
+from fleetlimit.celery.wiring import limiter_of
 from fleetlimit.errors import FleetlimitError
 
 __all__ = ["Receivers"]
 
 
 class Receivers:
-    """Made before the pool forks: its processes hear what was connected by then, and know whether events are sent."""
+    """Made before the pool forks, so that the pool's processes inherit the connected signals, and know whether events
+    are sent."""
 
     def __init__(self, worker: Any, releasers: Sequence[Releaser], *, limited: bool) -> None:
         self._app, self._hostname, self._in_main_thread = worker.app, worker.hostname, False
@@ -47,7 +48,7 @@ class Receivers:
     def start(self, *_: Any) -> None:
         self._in_main_thread = threading.current_thread() is threading.main_thread()
         if self._in_main_thread:
-            direct.worker_started()
+            runtime_of(self._app).worker_pid = os.getpid()
 
     def stop(self, *_: Any) -> None:
         for signal, receiver in self._connected.items():
@@ -55,7 +56,7 @@ class Receivers:
         if self in (senders := runtime_of(self._app).event_senders):
             senders.remove(self)
         if self._in_main_thread:
-            direct.worker_stopped()
+            runtime_of(self._app).worker_pid = 0
 
     def worker_shutting_down(self, sender: Any, **_: Any) -> None:
         if sender == self._hostname:
@@ -69,11 +70,11 @@ class Receivers:
         if self._limited:
             warm(self._app)
         if os.getpid() != self._pid:
-            direct.worker_started()
+            runtime_of(self._app).worker_pid = os.getpid()
 
     def task_prerun(self, task: Any, **_: Any) -> None:
-        """A task that was parked and is limited no more: it leaves the line that it stood in, and its body sees
-        nothing of it."""
+        """If a task was parked and no longer has a limit, take it out of its former line, and remove our header before
+        its body sees it."""
         if task.app is self._app and HEADER in vars(task.request) and not limits_of(task):
             came(task)
             restore(task.request)
@@ -83,12 +84,12 @@ class Receivers:
             again.on_postrun(task, state, retval)
 
     def task_revoked(self, sender: Any, request: Any, **_: Any) -> None:
-        """A task revoked or expired while it waited: its place is free. Redis is asked in a thread, for this is the
-        consumer's."""
+        """Free the place of a task that was revoked or expired while it waited. This runs in the consumer's thread, so
+        another thread calls Redis."""
         if sender.app is self._app and (line := line_of(request)):
             runtime_of(self._app).background.submit(_withdraw, self._app, *line, ticket_of(request))
 
 
 def _withdraw(app: Any, name: str, key: str, id: str) -> None:
-    with contextlib.suppress(FleetlimitError):  # then its ticket runs out
+    with contextlib.suppress(FleetlimitError):  # then the task's ticket expires
         limiter_of(app).store.withdraw(name, key, id, how="came")

@@ -27,16 +27,7 @@ from fleetlimit.algorithms.base import MOST_MARGIN
 from fleetlimit.errors import FleetlimitError
 from fleetlimit.store.base import Outcome, Spend, Store
 
-__all__ = [
-    "MOMENT_US",
-    "SATURATED_US",
-    "Lateness",
-    "Saturation",
-    "ask_for_margin",
-    "lateness",
-    "note_late",
-    "processor_times",
-]
+__all__ = ["MOMENT_US", "SATURATED_US", "Host", "Lateness", "Saturation", "processor_times"]
 
 #: By how much the way to the API varies on a saturated host, microseconds.
 SATURATED_US = 60_000
@@ -47,9 +38,6 @@ _MOMENT_LATE_US, MOMENT_US = 4_000, 40_000
 _LASTING_S, _AT_START_S, _IDLE = 4.0, 1.0, 0.03
 #: Late starts count if they came in so many different seconds of the last ones (and over `_LASTING_S`).
 _SECONDS, _RECENT_S = 3, 10.0
-
-#: Whether the host is saturated, shared with the pool's processes, which are forked after it was made.
-_saturated: mmap.mmap | None = None
 
 
 def processor_times() -> tuple[int, int] | None:
@@ -65,11 +53,10 @@ def processor_times() -> tuple[int, int] | None:
 
 
 class Saturation:
-    """Looks whether the host has idle time. Made before the pool forks."""
+    """Looks whether the host has idle time. Made before the pool forks, whose processes know what it saw last."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        global _saturated
-        _saturated = _saturated or mmap.mmap(-1, 1)
+        self._shared = mmap.mmap(-1, 1)
         self._clock = clock
         self._last, self._since = processor_times(), clock()
         self._needed_s = _AT_START_S
@@ -82,8 +69,12 @@ class Saturation:
             return
         if now[0] - former[0] > _IDLE * (now[1] - former[1]):
             self._since, self._needed_s = self._clock(), _LASTING_S
-        if _saturated:
-            _saturated[0] = self._clock() - self._since >= self._needed_s
+        self._shared[0] = self._clock() - self._since >= self._needed_s
+
+    @property
+    def now(self) -> bool:
+        """Whether the host is saturated."""
+        return bool(self._shared[0])
 
 
 class Lateness:
@@ -111,22 +102,29 @@ class Lateness:
         return max(late for _, late in recent)
 
 
-lateness = Lateness()
+class Host:
+    """What a worker of one app sees of its host. A limit that makes nobody wait is not near its bound: its margin stays."""
 
+    def __init__(self) -> None:
+        #: Made by a worker, in its main process.
+        self.saturation: Saturation | None = None
+        self.lateness = Lateness()
 
-def ask_for_margin(store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
-    """Of limits that have made a task wait: let the fleet keep the margin that this host needs, if it is larger than
-    what is in force. (A limit that makes nobody wait is not near its bound.)"""
-    uneven_us = max(SATURATED_US if _saturated and _saturated[0] else 0, lateness.lasting_us())
-    if uneven_us and not outcome.alone and not standin.current:
-        _widen(store, spends, outcome, uneven_us, briefly=False)
+    def ask_for_margin(self, store: Store, spends: Sequence[Spend], outcome: Outcome) -> None:
+        """Of limits that have made a task wait: let the fleet keep the margin that this host needs, if it is larger
+        than what is in force."""
+        saturated_us = SATURATED_US if self.saturation and self.saturation.now else 0
+        uneven_us = max(saturated_us, self.lateness.lasting_us())
+        if uneven_us and not outcome.alone and not standin.current:
+            _widen(store, spends, outcome, uneven_us, briefly=False)
 
-
-def note_late(store: Store, spends: Sequence[Spend], outcome: Outcome, late_us: int) -> None:
-    """An admitted run starts so much later than it should: remember it, and widen the margin for a moment."""
-    lateness.note(late_us)
-    if late_us >= _MOMENT_LATE_US:
-        _widen(store, spends, outcome, MOMENT_US, briefly=True)
+    def note_late(
+        self, store: Store, spends: Sequence[Spend], outcome: Outcome, late_us: int
+    ) -> None:
+        """An admitted run starts so much later than it should: remember it, and widen the margin for a moment."""
+        self.lateness.note(late_us)
+        if late_us >= _MOMENT_LATE_US:
+            _widen(store, spends, outcome, MOMENT_US, briefly=True)
 
 
 def _widen(

@@ -1,4 +1,4 @@
-"""A task's message while it waits: what came, so that it can be published again unchanged."""
+"""A task's message while the task waits: it keeps everything that came, so it can be published again unchanged."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ __all__ = [
     "unpacked",
 ]
 
-#: Among the properties of a delivery, between the worker's main process and its pool: what a request does not say
-#: of the message that it was made from.
+#: A property that the worker's main process adds to a delivery for the pool. It holds the facts about the message that
+#: the request does not contain.
 CAME = "fleetlimit"
-#: What a request holds beside the message's own headers.
+#: Fields of a request that are not headers of the message.
 _NOT_HEADERS = frozenset(
     [
         "properties",
@@ -58,17 +58,17 @@ _NOT_HEADERS = frozenset(
         "fleetlimit",
     ]
 )
-#: What RabbitMQ notes when a message moves by way of a dead-letter exchange, as through the delay queues.
+#: Headers that RabbitMQ adds when a message moves through a dead-letter exchange, as it does in the delay queues.
 DEATHS = ("x-death", "x-first-death", "x-last-death")
-#: Properties that publishing makes anew. The headers are among them where the message was one of `task_protocol=1`,
-#: whose headers are few: it goes back as one of 2.
+#: Properties that publishing makes anew. `application_headers` is one of them if the message came with
+#: `task_protocol=1`, which has few headers, because the message goes back with `task_protocol=2`.
 _REMADE = ("expiration", "application_headers")
 _BROKER_HEADERS = (*DEATHS, "x-delivery-count")
 
 
 def came_with(message: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What the fields of a request do not say of its message: how the body was serialized (Redis's properties do not
-    say it, those of RabbitMQ do), and headers whose names a request uses for something else."""
+    """Facts about a message that its request does not contain: how the body was serialized (the properties of RabbitMQ
+    say it, those of Redis do not), and headers whose names a request uses for something else."""
     sent = message.headers or {}
     hidden = {name: sent[name] for name in _NOT_HEADERS - {HEADER} if name in sent}
     if "headers" in fields:
@@ -90,7 +90,7 @@ def expires_in_us(expires: Any) -> int | None:
 
 @dataclass
 class Message:
-    """A delivery as it can be published again."""
+    """A delivery in a form that can be published again."""
 
     id: str
     headers: dict[str, Any]
@@ -100,20 +100,20 @@ class Message:
     exchange: str
     routing_key: str
     eta: Any
-    #: The mark of the copy that came, if a waiting room let it go.
+    #: The mark of the copy that came, if a waiting room let it go; else ''.
     copy: str
-    #: The queues it goes to, to be declared before: name, exchange, its type, routing key, arguments,
-    #: durable. A worker of another queue may be the one that lets it go.
+    #: The queues of the message, which are declared before it is published: name, exchange, its type, routing key,
+    #: arguments, durable. (The worker that lets the message go may not read these queues itself.)
     queues: list[list[Any]]
-    #: By which it stands in a line, once that is known.
+    #: The ticket of the task in its line, once it is known.
     ticket: str = ""
-    #: Fields of our header that a later version wrote: they stay.
+    #: Fields of our header that a later version wrote. They are kept.
     more: dict[str, Any] = field(default_factory=dict)
-    #: Whether the broker delivered it again before it could start.
+    #: Whether the broker delivered the message again before the task could start.
     redelivered: bool = False
-    #: Whether it was revoked while it was parked: the worker that gets it says so.
+    #: Whether the task was revoked while it was parked. The worker that gets the message then discards it.
     revoked: bool = False
-    #: Our header, in a form that only a later version reads: it stays as it is.
+    #: Our header, if it has a form that only a later version reads. It stays as it is.
     newer: dict[str, Any] | None = None
 
     @classmethod
@@ -123,7 +123,7 @@ class Message:
         route = request.delivery_info or {}
         properties = dict(request.properties or {})
         if "task" in (properties.get("application_headers") or ()):
-            del properties["application_headers"]  # its headers once more
+            del properties["application_headers"]  # a second copy of the headers
         properties.update(found.get("properties", {}))
         came = properties.pop(CAME, None) or {}
         content_type = came.get("content_type") or properties.get("content_type")
@@ -154,7 +154,7 @@ class Message:
         due_us: int = 0,
         copy: str = "",
     ) -> dict[str, Any]:
-        """The headers while it waits in `line` (a limit's name, and the key), until `due_us` by the
+        """The headers of the message while it waits in `line` (a limit's name, and the key), until `due_us` by the
         store's clock."""
         eta = None
         if countdown > 0:
@@ -177,7 +177,7 @@ class Message:
         return {**self.headers, "eta": eta, HEADER: self.newer or mine}
 
     def _remade(self) -> dict[str, Any]:
-        """Of its properties, those that come otherwise when it is published again: the body is to see them as they were."""
+        """The properties that publishing changes. They travel in our header, so that the body sees them unchanged."""
         return {name: self.properties[name] for name in _REMADE if name in self.properties}
 
     @cached_property
@@ -189,7 +189,7 @@ class Message:
         return content_type, encoding, data
 
     def its_ticket(self) -> str:
-        """The ticket by which it stands in a line; the same for the same message, delivered again."""
+        """The ticket of the task in a line. If the same message is delivered again, it has the same ticket."""
         if not self.ticket:
             self.ticket = ticket_id(
                 self.id, f"{self.headers.get('task')} {self.serialized[2]}".encode()
@@ -197,13 +197,13 @@ class Message:
         return self.ticket
 
     def packed(self, secret: str | None = None) -> str:
-        """As text, for the waiting room; signed, where there is a secret."""
+        """The message as a text for the waiting room. It is signed if there is a secret."""
         fields = {name: getattr(self, name) for name in _PACKED}
         fields["ticket"] = self.its_ticket()
         return signed(json.dumps({**fields, "body": self.serialized}), secret)
 
 
-#: What a parked message holds beside its body.
+#: The fields of a parked message, except its body.
 _PACKED = (
     "id",
     "headers",
@@ -220,7 +220,7 @@ _PACKED = (
 
 
 def signed(text: str, secret: str | None) -> str:
-    """`<HMAC-SHA-256>;<text>`; without a secret the text alone."""
+    """`<HMAC-SHA-256>;<text>`, or only the text if there is no secret."""
     return f"{_signature(text, secret)};{text}" if secret else text
 
 
@@ -229,10 +229,10 @@ def _signature(text: str, secret: str) -> str:
 
 
 def unpacked(text: str, secret: str | None = None) -> Message:
-    """A message from the waiting room; its body stays serialized. Fields that this version does not know are kept, and
-    travel in our header.
+    """Read a message from the waiting room. Its body stays serialized. Fields that this version does not know are kept
+    and travel in our header.
 
-    :raises UnreadableError: for what is no message, or, where there is a secret, not signed with it.
+    :raises UnreadableError: if the text is no message, or if there is a secret and the message is not signed with it.
     """
     signature, _, rest = text.partition(";") if text[:1] != "{" else ("", "", text)
     try:
@@ -246,25 +246,25 @@ def unpacked(text: str, secret: str | None = None) -> Message:
         return Message(**known, body=Serialized(*map(_text, fields["body"])))
     except UnreadableError:
         raise
-    except Exception as error:  # whoever wrote it may have written anything
+    except Exception as error:  # another program may have written anything here
         raise UnreadableError(f"it is no message of fleetlimit's: {error!r:.200}") from error
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"of the body, something is of type {type(value).__name__}")
+        raise TypeError(f"a part of the body is of type {type(value).__name__}")
     return value
 
 
 def _checked(fields: dict[str, Any], name: str) -> Any:
-    """:raises TypeError: for a field of another type than ours."""
+    """:raises TypeError: for a field that does not have the expected type."""
     value, right = fields[name], _TYPES.get(name, str)
     if not isinstance(value, right):
         raise TypeError(f"{name} is of type {type(value).__name__}")
     return value
 
 
-#: Types of what a parked message holds, where they are no text.
+#: The types of the fields of a parked message, except those that are texts.
 _TYPES: dict[str, Any] = {
     "headers": dict,
     "properties": dict,
@@ -280,7 +280,7 @@ class UnreadableError(FleetlimitError):
 
 
 class Serialized(NamedTuple):
-    """A body as it travels: text, or bytes in base64 when the encoding says binary."""
+    """A serialized body: text, or bytes in base64 if the encoding is `binary`."""
 
     content_type: str
     content_encoding: str

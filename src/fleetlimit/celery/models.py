@@ -1,4 +1,5 @@
-"""Arguments of tasks with `pydantic=True`: they travel as dictionaries, and the body gets models; so do keys and costs."""
+"""Arguments of tasks with `pydantic=True`. They travel as dictionaries, and the body gets them as models. Keys and
+costs are computed from the models as well."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ __all__ = ["Models", "models_of"]
 
 
 class Models:
-    """Validates a call's arguments as Celery's wrapper around the function will do."""
+    """Validates a call's arguments in the same way as Celery's wrapper around the function."""
 
     def __init__(self, wrapper: Callable[..., Any], *, bound: bool) -> None:
         inside = dict(inspect.getclosurevars(wrapper).nonlocals)
@@ -28,7 +29,10 @@ class Models:
     def validated(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """:raises KeyValueError: for arguments that are not what the models say."""
+        """The arguments, with models instead of dictionaries.
+
+        :raises KeyValueError: for arguments that do not fit the models.
+        """
         try:
             first = (None,) if self._bound else ()  # the task itself
             bound = self._signature.bind(*first, *args, **kwargs)
@@ -42,7 +46,7 @@ class Models:
         return bound.args[len(first) :], bound.kwargs
 
     def _model(self, name: str) -> Any:
-        """The model that an argument is annotated with, also as an optional one."""
+        """The model in an argument's annotation, which may also be optional; None if there is none."""
         hint = self._hints.get(name, self._signature.parameters[name].annotation)
         for one in (hint, *getattr(hint, "__args__", ())):
             if isinstance(one, type) and hasattr(one, "model_validate"):
@@ -51,7 +55,7 @@ class Models:
 
 
 def models_of(function: Any) -> Models | None:
-    """For a function that Celery has wrapped for `pydantic=True`."""
+    """The models of a function that Celery has wrapped for `pydantic=True`; None for other functions."""
     for one in _layers(function):
         plain = getattr(one, "__func__", one)
         scope = getattr(plain, "__globals__", {}).get("__name__")

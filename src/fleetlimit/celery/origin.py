@@ -20,8 +20,8 @@ __all__ = ["Origin", "caller", "described", "naming", "origin_of"]
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """A place in a program, and what was being executed there: `code` is the code of the module that was
-    being loaded, or of a task's function; `unit` is that code's file and name."""
+    """A place in a program, and the code that was being executed there: `code` is the code object of the module that
+    was being loaded, or of a task's function, and `unit` is the file and name of that code."""
 
     file: str
     line: int
@@ -32,13 +32,13 @@ class Origin:
         return f"{self.file}:{self.line}"
 
     def reloads(self, former: Origin) -> bool:
-        """Whether the same part of a program was loaded again since: the code objects are new ones then,
-        while a factory that is called twice has one."""
+        """Whether the same part of a program was loaded again since `former`. Its code object is then a new one. (A
+        factory that is called twice has the same code object both times.)"""
         return self.unit == former.unit and self.code is not former.code
 
 
 def caller(depth: int) -> Origin:
-    """The code that called, `depth` frames up, and the module that was being loaded meanwhile."""
+    """The place of the caller, `depth` frames up, with the module that was being loaded meanwhile."""
     frame = sys._getframe(depth + 1)
     module: Any = frame
     while module and module.f_code.co_name != "<module>":
@@ -48,7 +48,7 @@ def caller(depth: int) -> Origin:
 
 
 def origin_of(target: Any) -> Origin:
-    """Where a function, a task or a task class has its body."""
+    """The place of the body of a function, a task or a task class."""
     body = inspect.unwrap(_body(target))
     while isinstance(body, functools.partial):
         body = body.func
@@ -60,7 +60,7 @@ def origin_of(target: Any) -> Origin:
 
 
 def described(target: Any) -> str:
-    """What a user calls it, and where it is."""
+    """The name that a user knows for a task or function, and its place."""
     if _is_task(target):
         label = f"task {target.name!r}"
     else:
@@ -70,7 +70,7 @@ def described(target: Any) -> str:
 
 @contextmanager
 def naming(what: str) -> Iterator[None]:
-    """:raises ConfigurationError: what was raised inside, with the words that say where."""
+    """:raises ConfigurationError: the one that was raised inside, with `what` (the place) before its text."""
     try:
         yield
     except ConfigurationError as error:

@@ -1,6 +1,6 @@
-"""What a worker knows of the others: how many processes share the limits, which it remembers for the time
-when Redis is away, and by how much this host's clock differs from Redis's. It says that it is there every
-few seconds, and learns both from the answer.
+"""The heartbeat of a worker. Every few seconds the worker tells Redis that it is there. From the answer it learns two
+things: how many processes share the limits, which it remembers for the time when Redis is away, and by how much this
+host's clock differs from Redis's.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from fleetlimit.store.redis import RedisStore
 
 __all__ = ["Presence", "local_time"]
 
-#: Seconds between two beats, and how long one counts; and between two looks at the host.
+#: Seconds between two heartbeats, how long a heartbeat counts, and (below) seconds between two looks at the host.
 EVERY_S, LASTS_S = 5.0, 16.0
 _LOOK_S = 1.0
-#: Limits are announced again after so long, seconds.
+#: Seconds after which limits are announced again.
 _ANNOUNCE_S = 3600.0
 
 
 def local_time(app: Any, store_us: int) -> datetime | None:
-    """What this host's clock shows when that of the app's limits shows `store_us`; None if that is not known."""
+    """What this host's clock shows when the clock of the limits' Redis shows `store_us`; None if that is not known."""
     ahead_us = runtime_of(app).ahead_us
     if ahead_us is None:
         return None
@@ -37,11 +37,11 @@ def local_time(app: Any, store_us: int) -> datetime | None:
 
 
 class Presence:
-    """A worker's heartbeat. Made before the pool forks; `beat()` may be called then.
+    """A worker's heartbeat. It is made before the pool forks, and `beat()` may already be called then.
 
-    :param runtime: where it notes what it learns, for this process and those that it forks.
-    :param processes: tells how many of this worker's processes run tasks.
-    :param limits: tells the limits of its tasks, names with their algorithms.
+    :param runtime: keeps what the heartbeat learns, for this process and for those that are forked from it.
+    :param processes: returns how many of this worker's processes run tasks.
+    :param limits: returns the names of the limits of the worker's tasks, with their algorithms.
     """
 
     def __init__(
@@ -57,13 +57,16 @@ class Presence:
         self._lower_since: float | None = None
         self._announced: dict[str, str] = {}
         self._announce_at = 0.0
-        self._saturation = Saturation()
+        self._saturation = runtime.host.saturation = Saturation()
         self._stop = threading.Event()
         runtime.share_processes()
         self._thread = threading.Thread(target=self._run, name="fleetlimit-presence", daemon=True)
 
     def beat(self) -> None:
-        """:raises FleetlimitError: when it was not heard."""
+        """Send one heartbeat.
+
+        :raises FleetlimitError: when Redis did not take it.
+        """
         member = f"{self._id}:{self._processes()}"
         if self._member not in ("", member):
             self._store.beat(self._member, 0)
@@ -75,16 +78,16 @@ class Presence:
         self._announce(again=new)
 
     def _announce(self, *, again: bool) -> None:
-        """Say which limits its tasks have: at first, when they change, `again` when Redis knew nothing of this worker
-        (it was emptied), and from time to time, for Redis forgets them after a week."""
+        """Announce the limits of this worker's tasks: at first, when they change, and every hour, because Redis forgets
+        them after a week. `again` is True if Redis did not know this worker, because Redis was emptied."""
         limits = dict(self._limits())
         if again or limits != self._announced or time.monotonic() >= self._announce_at:
             announce(self._store, limits)
             self._announced, self._announce_at = limits, time.monotonic() + _ANNOUNCE_S
 
     def _learn(self, number: int) -> None:
-        """More processes count at once; fewer only after a while: a Redis that restarted empty has not
-        heard of all yet."""
+        """Use a higher number of processes at once. Use a lower number only after a while, because a Redis that
+        restarted empty has not heard from every worker yet."""
         known = self._runtime.processes or 0
         if number >= known:
             self._lower_since = None

@@ -1,4 +1,4 @@
-"""Producers of our own, which wait for no broker for long, and for its word that it has what was published."""
+"""Producers that wait for a broker only for a bounded time, and that wait for its confirmation of each message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BROKER_S = 5.0
 
 
 def bounded(app: Any) -> dict[str, Any]:
-    """Options of a connection that never waits long for a broker that does not answer."""
+    """Options of a connection that waits at most `BROKER_S` for a broker that does not answer."""
     driver = app.connection_for_write().transport.driver_type
     theirs = app.conf.broker_transport_options or {}
     if driver == "redis":
@@ -25,8 +25,8 @@ def bounded(app: Any) -> dict[str, Any]:
 
 
 def producers_of(app: Any) -> Any:
-    """Producers of our own, one pool per app and process. With RabbitMQ they wait for the broker's
-    confirmation: an unconfirmed publish may be lost without an error, and the task with it."""
+    """The pool of producers of an app in this process. With RabbitMQ the producers wait for the broker's confirmation,
+    because an unconfirmed message, and the task with it, may be lost without an error."""
     runtime = runtime_of(app)
     with runtime.lock:
         if runtime.producers is None:

@@ -1,7 +1,9 @@
-"""Publishes what the waiting room lets go, in batches: what is not confirmed was not let go.
+"""Publishes the messages that the waiting room lets go, in batches. A message counts as let go only once it is
+confirmed.
 
 "Confirmed" means that the broker has the message in a queue that exists. RabbitMQ says so itself: it confirms each
-message of a batch, and returns one that no queue takes (`mandatory`). Elsewhere a queue exists once it was declared.
+message of a batch, and returns a message that no queue takes (`mandatory`). With other brokers a queue exists once it
+was declared.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ from fleetlimit.celery.requeue import as_published, undelayed
 __all__ = ["BrokerAway", "Parcel", "Publisher"]
 
 
-class BrokerAway(Exception):  # it is no error of ours
-    """The broker does not answer. What it has of a batch is not known."""
+class BrokerAway(Exception):  # not a FleetlimitError: it concerns the broker
+    """The broker does not answer. Which messages of a batch it has is not known."""
 
 
 class Parcel:
-    """A message on its way back into its queue, and what became of it: `error` is None once it is there; `sent` from
-    when on the broker may have it."""
+    """A message on its way back into its queue, with the result: `error` is None once the message is in the queue, and
+    `sent` is True from the moment at which the broker may have it."""
 
     def __init__(self, message: Message, headers: dict[str, Any]) -> None:
         self.message, self.headers = message, headers
@@ -39,7 +41,7 @@ class Parcel:
 
     @property
     def mark(self) -> tuple[str, str]:
-        """What tells it from all others of a batch."""
+        """What distinguishes this message from all others of a batch."""
         return self.message.ticket, str(self.headers[HEADER].get("copy"))
 
 
@@ -53,14 +55,15 @@ class Publisher:
         self._declared: set[str] = set()
         self._forbidden: set[str] = (
             set()
-        )  # queues that this broker's user may not declare, or not so
+        )  # queues that the broker's user may not declare, or that exist in another form
         self._pending: dict[int, Parcel] = {}
         self._sent = 0
 
     def publish(self, parcels: Sequence[Parcel]) -> None:
-        """Publish them all; each says what became of it.
+        """Publish all messages. Each parcel then says what became of it.
 
-        :raises BrokerAway: what is not confirmed and was sent by then may have arrived.
+        :raises BrokerAway: when the broker does not answer. Messages that were sent by then and are not confirmed may
+            have arrived.
         """
         with self._translated():
             channel = self._open()
@@ -70,7 +73,7 @@ class Publisher:
             for one in parcels:
                 if (
                     one.error == _RETURNED and one.message.queues
-                ):  # its queue is gone: declare it anew
+                ):  # the queue has been deleted, so declare it again
                     self._declared.clear()
                     self._send(self._open(), one)
                     self._settle()
@@ -98,7 +101,7 @@ class Publisher:
             return self._channel
         if self._connection is None or not self._connection.connected:
             options = {**bounded(self._app), "confirm_publish": False}  # batches are confirmed here
-            # Nobody sends heartbeats between two batches.
+            # No heartbeats, because no thread would send them between two batches.
             self._connection = self._app.connection_for_write(
                 transport_options=options, heartbeat=0
             )
@@ -115,8 +118,8 @@ class Publisher:
         return self._channel
 
     def _anew(self) -> Any:
-        """Another channel, after the broker ended this one. (The client opens it again by itself, but then the broker
-        confirms nothing on it.)"""
+        """Open another channel after the broker has closed this one. (The client also reopens a channel by itself, but
+        then the broker confirms nothing on it.)"""
         with contextlib.suppress(Exception):
             self._channel.close()
         self._channel = None
@@ -142,14 +145,17 @@ class Publisher:
                 one.error = _RETURNED
 
     def _settle(self) -> None:
-        """Wait for the broker's word on all that was sent."""
+        """Wait until the broker has confirmed or refused every message that was sent."""
         while self._pending:
             self._connection.drain_events(timeout=BROKER_S)
 
     # --- one message ------------------------------------------------------------------------------
 
     def _send(self, channel: Any, one: Parcel) -> Any:
-        """Declare where it goes and publish it; the channel to go on with."""
+        """Declare the queues of a message and publish it.
+
+        :return: the channel on which to go on.
+        """
         message = one.message
         try:
             exchange, routing_key = message.exchange, undelayed(message)
@@ -161,7 +167,7 @@ class Publisher:
             if exchange and not queues and not self._confirms:
                 raise Forbidden(f"no queue is known at exchange {exchange!r}")
             what = as_published(message, dict(one.headers))
-        except Exception as error:  # forged or broken: it says nothing of the broker
+        except Exception as error:  # the message is forged or broken; the broker may be fine
             one.error = f"{type(error).__name__}: {error}"
             return channel
         try:
@@ -172,16 +178,25 @@ class Publisher:
                 raise
             one.error = f"{type(error).__name__}: {error}"
             return channel
-        alone = exchange and not queues and self._confirms
+        what |= {"exchange": exchange, "routing_key": routing_key}
+        return self._publish_one(channel, one, what, alone=bool(exchange and not queues))
+
+    def _publish_one(self, channel: Any, one: Parcel, what: dict[str, Any], *, alone: bool) -> Any:
+        """Publish a message whose queues are declared.
+
+        :param alone: no queue is known at its exchange. If the exchange does not exist, the channel is closed, which
+            must hit this message alone.
+        :return: the channel on which to go on.
+        """
+        alone = alone and self._confirms
         if alone:
-            self._settle()  # an exchange that is not there ends the channel: let it be this message's alone
+            self._settle()
         self._sent += 1
         one.error, one.sent = "the broker has not confirmed it", True
         if self._confirms:
             self._pending[self._sent] = one
         try:
-            target = {"exchange": exchange, "routing_key": routing_key}
-            Producer(channel, auto_declare=False).publish(mandatory=True, **target, **what)
+            Producer(channel, auto_declare=False).publish(mandatory=True, **what)
             if alone:
                 self._settle()
         except ChannelError as error:
@@ -191,7 +206,7 @@ class Publisher:
         except Exception as error:
             if self._is_away(error):
                 raise
-            self._pending.pop(self._sent, None)  # it cannot even be written down
+            self._pending.pop(self._sent, None)  # the message cannot even be encoded
             self._sent -= 1
             one.error = f"{type(error).__name__}: {error}"
             return channel
@@ -200,20 +215,21 @@ class Publisher:
         return channel
 
     def _is_away(self, error: Exception) -> bool:
-        """Whether it says something of the broker, and not only of one message: that it cannot be written down, or
-        that Redis has something else than a queue under that name."""
+        """Whether an error concerns the broker and not only one message. An error concerns one message if the message
+        cannot be encoded, or if Redis has something else than a queue under the queue's name."""
         if isinstance(error, ResponseError):
             return not str(error).startswith(("WRONGTYPE", "NOPERM"))
-        if isinstance(error, (LookupError, InconsistencyError)):  # kombu counts them in, for Redis
+        # For Redis, kombu counts these among its connection errors.
+        if isinstance(error, (LookupError, InconsistencyError)):
             return False
         return isinstance(error, self._connection.connection_errors)
 
     def _declare(self, channel: Any, queue: Any) -> Any:
-        """Declare a queue once; where the broker's user may not, or it is there in another form, it is published to
-        as it is."""
+        """Declare a queue once. If the broker's user may not declare it, or if it exists in another form, messages are
+        published to the queue as it is."""
         if queue.name in self._declared or queue.name in self._forbidden:
             return channel
-        self._settle()  # a refused declaration ends the channel, and with it what is not confirmed
+        self._settle()  # a refused declaration closes the channel, and unconfirmed messages would be lost with it
         try:
             queue(channel).declare()
         except ChannelError:

@@ -1,10 +1,10 @@
 """When a start is due on this host's clock, and how late it came.
 
-The limit counts starts, but Redis admits. Between the two lie the way of the reply, the sleep in
-place and the scheduler: on a busy host tens of milliseconds, more than the default margin of a limit
-per second. Every reply says the server's time, so the difference of the two clocks is known as well
-as the fastest of the last replies tells it (the filter of NTP, RFC 5905, 10). A start that comes
-late all the same is reported, and what is not yet handed out moves by as much.
+The limit counts starts, but Redis admits. Between the two lie the way of the reply, the sleep in place and the
+scheduler. On a busy host they take tens of milliseconds, which is more than the default margin of a limit per second.
+Every reply contains the server's time, and the fastest of the last replies gives the difference of the two clocks (the
+filter of NTP, RFC 5905, section 10). A start that is late all the same is reported to Redis, which moves the cells that
+are not handed out yet by as much.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from collections.abc import Callable
 __all__ = ["Punctuality"]
 
 _SAMPLES = 64
-#: More than this is no late start but a clock that stepped.
+#: A larger difference than this does not come from a late start, but from a clock that stepped.
 _STEP_US = 1_000_000
 
 
 class Punctuality:
-    """One per process and store. Its clock is this host's monotonic one, in microseconds."""
+    """The difference of the clocks, for one process and store. `clock` is this host's monotonic one, in
+    microseconds."""
 
     def __init__(self, clock: Callable[[], int] = lambda: time.monotonic_ns() // 1000) -> None:
         self.clock = clock
@@ -29,7 +30,7 @@ class Punctuality:
         self._least = 0
 
     def due_us(self, server_now_us: int, sleep_us: int) -> int:
-        """When an admission just answered should start, on this host's clock."""
+        """When a run that was just admitted should start, on this host's clock."""
         offset = self.clock() - server_now_us
         if self._offsets and abs(offset - self._least) > _STEP_US:
             self._offsets.clear()
@@ -38,6 +39,6 @@ class Punctuality:
         return server_now_us + sleep_us + self._least
 
     def late_us(self, due_us: int) -> int:
-        """How far past `due_us` it is; 0 if it is not, or if it is no delay but a clock's step."""
+        """By how much `due_us` has passed; 0 if it has not passed, or if a clock stepped."""
         late = self.clock() - due_us
         return late if 0 < late <= _STEP_US else 0

@@ -1,4 +1,4 @@
-"""Queues that a message came from, or goes back to."""
+"""The queues that a message came from, or to which it goes back."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ __all__ = [
 
 
 class Forbidden(FleetlimitError):
-    """A parked message wants to go where no task belongs."""
+    """A parked message would go to an exchange or queue that is not for tasks."""
 
 
 def queues_on(app: Any, exchange: str) -> list[Any]:
-    """The app's queues that are bound to an exchange; of the default exchange none."""
+    """The app's queues that are bound to an exchange; none for the default exchange."""
     if not exchange:
-        return []  # the default exchange: the routing key is the queue
+        return []  # with the default exchange the routing key is the queue's name
     return [q for q in app.amqp.queues.values() if q.exchange and q.exchange.name == exchange]
 
 
 def targets(app: Any, exchange: str, routing_key: str) -> list[Any]:
-    """The app's queues into which the broker puts what is published so."""
+    """The app's queues into which the broker puts a message with this exchange and routing key."""
     if not exchange:
         known = app.amqp.queues.get(routing_key)
         return [known] if known else []
@@ -49,11 +49,12 @@ def _takes(queue: Any, routing_key: str) -> bool:
         return bool(bound == routing_key)
     if kind == "topic":
         return re.match(TopicExchange(None).key_to_pattern(bound), routing_key) is not None
-    return True  # fanout; of headers it cannot be told
+    return True  # a fanout exchange; for a headers exchange it is not known
 
 
 def lane_of(app: Any, broker: str, exchange: str, routing_key: str) -> tuple[str, str]:
-    """The lane of a queue in all lines, and the queue in words: its name, or as much as is known of it."""
+    """The lane of a queue (the same in all lines), and the queue's name, or the exchange or routing key if it is not
+    known."""
     known, way = runtime_of(app).lanes, (broker, exchange, routing_key)
     if way not in known:
         found = targets(app, exchange, routing_key)
@@ -67,7 +68,7 @@ def lane_of(app: Any, broker: str, exchange: str, routing_key: str) -> tuple[str
 _MOST_LANES = 1_000
 
 
-#: Types of exchanges; those of plugins begin with "x-". A broker ends the connection for any other.
+#: The types of exchanges. (Those of plugins begin with "x-".) A broker closes the connection for any other type.
 _KINDS = ("direct", "topic", "fanout", "headers")
 
 
@@ -78,7 +79,7 @@ def described(queue: Any) -> list[Any]:
 
 
 def definition(app: Any, stored: Sequence[Any]) -> Any:
-    """A queue as the running app defines it; as it was parked, if the app does not know it."""
+    """A queue as the running app defines it, or, if the app does not know it, as the parked message describes it."""
     name, exchange, kind, routing_key, arguments, durable = stored
     if known := app.amqp.queues.get(name):
         return known
@@ -89,9 +90,12 @@ def definition(app: Any, stored: Sequence[Any]) -> Any:
 
 
 def check_target(app: Any, *names: str) -> None:
-    """:param names: exchanges, routing keys and queues by which a message would travel.
-    :raises Forbidden: for the exchanges and queues by which Celery itself is controlled: a message that somebody
-    forged in the limits' Redis must not become a command to workers."""
+    """Refuse the exchanges and queues by which Celery itself controls workers and sends events, because a message that
+    was forged in the limits' Redis must not become a command to workers.
+
+    :param names: the exchanges, routing keys and queues by which a message would travel.
+    :raises Forbidden: if one of them belongs to Celery.
+    """
     conf = app.conf
     for name in names:
         own = name.endswith(".pidbox") or name in (

@@ -1,9 +1,9 @@
-"""Lets parked tasks go when their turn comes: a thread in each worker's main process.
+"""Lets parked tasks go when their turn comes, in a thread in each worker's main process.
 
 There is no leader election. An index that all releasers share says which lines are due, and each line that is due is
-handed to one of them. A releaser that finds nothing although something was due (another one was faster) looks less often, up to once a
-second; one that finds work looks again when the next is due. So one or two do the work, and the others notice within
-a second when they are gone.
+handed to one of them. A releaser that finds nothing although a line was due (because another one was faster) looks less
+often, but at least once a second. A releaser that finds work looks again when the next line is due. So one or two
+releasers do the work, and if these die, the others notice it within a second.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 from celery.utils.log import get_logger
 
 from fleetlimit.celery.broker import identify
-from fleetlimit.celery.config import settings_of
 from fleetlimit.celery.message import UnreadableError, unpacked
 from fleetlimit.celery.publisher import BrokerAway, Parcel, Publisher
 from fleetlimit.celery.runtime import runtime_of
+from fleetlimit.celery.wiring import settings_of
 from fleetlimit.errors import FleetlimitError, StateError
 from fleetlimit.store.base import task_id
 from fleetlimit.store.keyspace import name_and_key
@@ -35,40 +35,41 @@ __all__ = ["Releaser", "ring", "running"]
 
 logger = get_logger(__name__)
 
-#: Seconds between two looks: at most, and at least (what is due within it goes in one batch).
+#: Seconds between two looks: at most, and at least (tasks that are due within that time go in one batch).
 SLOWEST, FASTEST = 1.0, 0.01
 #: A line with foreign data is looked at again after this.
 _BAD_LINE_S = 30.0
-#: What is said once is remembered, as far as this.
+#: So many messages that are logged only once are remembered.
 _MOST_TOLD = 1_000
-#: Redis's clock against this host's: a greater difference from one look to the next is a step.
+#: If the difference between Redis's clock and this host's changes by more than this between two looks, a clock was set.
 _STEP_US = 2_000_000
-#: Lines of which messages are claimed, published and confirmed in one bite.
+#: How many lines are handled together: their messages are claimed, published and confirmed in one batch.
 _BITE = 32
 #: Seconds between two checks whether the broker is still the same, and whether there are rooms that nobody serves.
 _CHECK_S = 60.0
 
 
 def running(app: Any) -> bool:
-    """Whether a worker of this app lets parked tasks go here: one that does not must not park any."""
+    """Whether a worker of this app lets parked tasks go here. If it does not, it must not park any."""
     return bool(runtime_of(app).bells)
 
 
 def ring(app: Any) -> None:
     """Wake the releasers of this app's workers, from any of their processes."""
     for bell in tuple(runtime_of(app).bells):
-        with contextlib.suppress(OSError):  # full: it wakes anyway
-            # not os.write: eventlet's own one waits, and refuses two at once
+        with contextlib.suppress(OSError):  # the pipe is full, so the releaser wakes anyway
+            # not os.write: that of eventlet waits, and refuses two writers at once
             os.writev(bell[1], [b"!"])
 
 
 class Releaser:
-    """Made before the pool forks, so that its processes know the bell; started after.
+    """A thread that lets parked tasks go. It is made before the pool forks, so that the pool's processes inherit its
+    bell (the pipe that wakes it), and it is started after.
 
-    :param find_room: gives the room, or None while the broker cannot be told.
-    :param ready: set once the worker's own consumer has declared its queues: nothing is published before.
-    :param revoked: the ids that this worker has been told are revoked, or None.
-    :param lead_us: how long before its turn a task is let go at most; `room.AT_ONCE`: all are, now.
+    :param find_room: gives the room, or None while the broker's name is not known.
+    :param ready: is set once the worker's own consumer has declared its queues. Nothing is published before.
+    :param revoked: the ids of the tasks that this worker knows to be revoked, or None.
+    :param lead_us: how long before its turn a task is let go at most. With `room.AT_ONCE` all tasks are let go at once.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Releaser:
         self._thread.start()
 
     def halt(self, **_: Any) -> None:
-        """Let no more go: this worker ends, and would only fetch it to give it back."""
+        """Let no more tasks go. This worker ends, and would fetch them only to give them back."""
         self._stopped = True
         with contextlib.suppress(OSError):
             os.writev(self._bell[1], [b"!"])
@@ -137,7 +138,7 @@ class Releaser:
                 self._runtime.note(self._label, error)
                 pause = SLOWEST
             except Exception:
-                logger.exception("waiting room: unexpected; tries again")
+                logger.exception("waiting room: unexpected error; the worker tries again")
                 pause = SLOWEST
         if self._found_room:
             with contextlib.suppress(FleetlimitError):
@@ -145,7 +146,10 @@ class Releaser:
         self._publisher.close()
 
     def look(self, pause: float) -> float:
-        """Let go what is due; seconds until the next look."""
+        """Let the due tasks go.
+
+        :return: seconds until the next look.
+        """
         try:
             return self._look(pause)
         except StateError:
@@ -165,7 +169,7 @@ class Releaser:
             self._room.wake()
             self._difference_us = None
             return FASTEST
-        # Was it done by another one, before we came?
+        # Whether another releaser did the expected work before this one came.
         lost = bool(self._expected_us) and not due.lines and due.now_us >= self._expected_us
         self._expected_us = due.next_us
         if due.lines:
@@ -180,7 +184,7 @@ class Releaser:
 
     @property
     def away(self) -> bool:
-        """Whether the broker gave no answer when it was last asked."""
+        """Whether the broker did not answer the last time."""
         return self._away
 
     @property
@@ -189,8 +193,8 @@ class Releaser:
         return self._found_room
 
     def _stepped(self, now_us: int) -> bool:
-        """Whether Redis's clock was set, or another server took over with another one: then what was
-        planned by the old one may lie far ahead."""
+        """Whether Redis's clock was set, or another server with another clock took over. Visits that were planned by
+        the old clock may then lie far ahead."""
         difference = now_us - time.monotonic_ns() // 1000
         if self._difference_us is not None and abs(difference - self._difference_us) > _STEP_US:
             return True
@@ -200,8 +204,11 @@ class Releaser:
     # --- what is due ------------------------------------------------------------------------------
 
     def serve(self, lines: Sequence[str]) -> int:
-        """Let go what is due in these lines; how many tasks. The store claims the next bite while the broker is busy
-        with one."""
+        """Let the due tasks of these lines go. The store claims the messages of the next batch of lines while the
+        broker takes those of one.
+
+        :return: the number of published tasks.
+        """
         published, left = 0, deque(lines[at : at + _BITE] for at in range(0, len(lines), _BITE))
         claimed = self._begin(left)
         while claimed:
@@ -223,19 +230,19 @@ class Releaser:
 
     def _claimed(self, line: str, released: Released | StateError) -> Fate | None:
         if isinstance(released, StateError):  # one bad line must not hold up the others
-            self._say_once(f"{released}; looks again every {_BAD_LINE_S:g} s")
+            self._say_once(f"{released}; the worker looks again every {_BAD_LINE_S:g} s")
             self._room.postpone(line, _BAD_LINE_S)
             return None
         if released.newer:
             self._say_once(
-                f"{line} holds tasks that a later version of fleetlimit parked; they stay"
+                f"{line} holds tasks that a later version of fleetlimit parked; they stay parked"
             )
         if released.unreadable:
             self._tell({line: released.unreadable})
         return Fate(released)
 
     def _publish(self, fates: Sequence[Fate], revoked: set[str]) -> int:
-        """Publish all, and note what became of each."""
+        """Publish all messages, and note the result of each."""
         if self._stopped:
             return 0
         parcels: dict[tuple[int, str], Parcel] = {}
@@ -257,7 +264,7 @@ class Releaser:
                 fates[n].became[ticket] = None
             elif not self._away:
                 fates[n].became[ticket] = parcel.error, True
-            elif not parcel.sent:  # what was sent may have arrived: its claim runs out
+            elif not parcel.sent:  # if it was sent it may have arrived, and its claim just expires
                 fates[n].became[ticket] = parcel.error, False
         return sum(parcel.error is None for parcel in parcels.values())
 
@@ -281,14 +288,15 @@ class Releaser:
                 "`fleetlimit parked %s --bad` shows them", number, line, name_and_key(line)[0],
             )  # fmt: skip
 
-    # --- beside it --------------------------------------------------------------------------------
+    # --- other duties -----------------------------------------------------------------------------
 
     def _mirror_revoked(self, *, again: bool = False) -> None:
-        """Workers keep revoked ids in memory; a parked task must stay revoked when all of them restart."""
+        """Copy the revoked ids to Redis. Workers keep them in memory only, and a parked task must stay revoked when all
+        workers restart."""
         if self._revoked is None or not (again or time.monotonic() >= self._mirror_at):
             return
         self._mirror_at = time.monotonic() + SLOWEST
-        with contextlib.suppress(RuntimeError):  # it grew meanwhile: next time
+        with contextlib.suppress(RuntimeError):  # the set grew meanwhile; the next call copies it
             if new := {id for id in self._revoked if isinstance(id, str)} - self._mirrored:
                 self._room.remember_revoked(list(new))
                 self._mirrored |= new
@@ -305,6 +313,6 @@ class Releaser:
         for one in self._room.orphans():
             logger.warning(
                 "waiting room: %d tasks are parked for the broker %s, which no worker serves: "
-                "start its workers, or give the tasks to this one's with `fleetlimit adopt`",
+                "start its workers, or give the tasks to this worker's broker with `fleetlimit adopt`",
                 one.parked, one.broker,
             )  # fmt: skip

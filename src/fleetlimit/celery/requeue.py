@@ -1,8 +1,8 @@
-"""Put a task back: publish the same message again with a new ETA, then end the delivery quietly.
+"""Puts a task back: publishes the same message again with a new ETA, then ends the delivery quietly.
 
-Not through `Task.retry` (it spends the retries budget, makes a root task its own parent, recomputes
-redacted reprs and turns a failed publish into a rejection), nor through `send_task` (router,
-signals, task-level defaults): the headers, properties and body are those that came.
+The headers, properties and body are those that came. `Task.retry` is not used, because it spends the retries budget,
+makes a root task its own parent, recomputes redacted reprs and turns a failed publish into a rejection. `send_task` is
+not used either, because it applies the router, signals and task-level defaults again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from kombu.transport.native_delayed_delivery import calculate_routing_key
 from fleetlimit.celery.message import Message, Serialized, expires_in_us
 from fleetlimit.celery.producers import BROKER_S, producers_of
 from fleetlimit.celery.queues import definition, queues_on
-from fleetlimit.errors import RateLimited
-from fleetlimit.limiter import Decision
+from fleetlimit.decision import Decision, RateLimited
 
 __all__ = [
     "as_published",
@@ -58,7 +57,8 @@ _RETRY_POLICY = {
 
 
 def cannot_wait_in_queue(app: Any, message: Message) -> bool:
-    """A broadcast copy belongs to this worker alone: published again, every worker would get it."""
+    """Whether the message came from a broadcast (fanout) exchange. Such a message is meant for this worker alone, and
+    if it were published again, every worker would get it."""
     return any(q.exchange.type == "fanout" for q in queues_on(app, message.exchange))
 
 
@@ -70,10 +70,10 @@ def put_back(
     line: tuple[str, str],
     due_us: int = 0,
 ) -> None:
-    """Publish `message` again, to be delivered in `countdown` seconds (at `due_us` by the store's
-    clock, if that is known); it keeps its place in `line`.
+    """Publish `message` again, so that it is due in `countdown` seconds (or at `due_us` by the store's clock, if that
+    is known). The task keeps its place in `line`.
 
-    :raises Exception: whatever the broker's client raises, after two more tries.
+    :raises Exception: any error of the broker's client, after two more tries.
     """
     _publish(
         app, message, message.waiting(seen_us, line, countdown, due_us, message.copy), countdown
@@ -98,7 +98,7 @@ def _publish(app: Any, message: Message, headers: dict[str, Any], countdown: flo
 
 
 def as_published(message: Message, headers: dict[str, Any]) -> dict[str, Any]:
-    """What kombu's producer is told of a message, but for where it goes."""
+    """The arguments with which kombu's producer publishes a message, without its exchange and routing key."""
     body: Any = message.body
     how: dict[str, Any] = {"serializer": message.serializer}
     if isinstance(body, Serialized):
@@ -115,10 +115,10 @@ def as_published(message: Message, headers: dict[str, Any]) -> dict[str, Any]:
 
 
 def quit_delivery(task: Any, waiting_state: str, wait: float) -> NoReturn:
-    """End the delivery, the task being safe in its queue.
+    """End the delivery. The task is safe in its queue or in the waiting room.
 
-    `Ignore` stores nothing, fires no handler and no event. `Retry` would show RETRY in Flower and
-    in the result backend, and call the user's `on_retry` and `task_retry` on every denial.
+    `Ignore` stores nothing, and fires no handler and no event. `Retry` would show RETRY in Flower and in the result
+    backend, and each denial would call the user's `on_retry` and send `task_retry`.
     """
     if waiting_state == "RETRY" and not task.request.ignore_result:
         denial = RateLimited(Decision(False, wait, 0, wait))
@@ -127,10 +127,10 @@ def quit_delivery(task: Any, waiting_state: str, wait: float) -> NoReturn:
 
 
 def show_pending(task: Any) -> None:
-    """With `track_started`, Celery has said STARTED already. PENDING is what it shows for a task not yet
-    run; a result that another copy has stored stays."""
+    """Store PENDING, the state of a task that has not run yet, because with `track_started` Celery has stored STARTED
+    already. A result that another copy has stored stays."""
     if task.track_started and not task.request.ignore_result and not task.request.is_eager:
-        with contextlib.suppress(Exception):  # it only looks better
+        with contextlib.suppress(Exception):  # only what a user sees depends on this
             task.backend.store_result(task.request.id, None, PENDING, request=task.request)
 
 
@@ -148,7 +148,8 @@ def _properties(message: Message) -> dict[str, Any]:
 
 
 def delays_natively(app: Any, exchange: str) -> bool:
-    """RabbitMQ with quorum queues on an exchange that is not direct: Celery's own delay queues."""
+    """Whether a countdown waits in Celery's own delay queues: on RabbitMQ, with quorum queues on an exchange that is
+    not direct."""
     driver = app.producer_pool.connections.connection.transport.driver_type
     if not exchange or not detect_quorum_queues(app, driver)[0]:
         return False
@@ -158,8 +159,8 @@ def delays_natively(app: Any, exchange: str) -> bool:
 
 
 def _delayed(message: Message, countdown: float) -> tuple[Any, str, list[Any]]:
-    """Whole seconds wait in the broker; what is left over (and a wait under a second, which the
-    broker's delay cannot express) is held by the ETA."""
+    """The exchange, routing key and declarations for a wait in the delay queues. The broker holds the message for whole
+    seconds. For the rest, and for a wait under a second, the worker holds it until its ETA."""
     routing_key = undelayed(message)
     if countdown < 1:
         return Exchange(_DELAYED_OUT, type="topic"), routing_key, []
@@ -168,7 +169,7 @@ def _delayed(message: Message, countdown: float) -> tuple[Any, str, list[Any]]:
 
 
 def undelayed(message: Message) -> str:
-    """The routing key of a message, also of one that came by way of the broker's delay queues."""
+    """The routing key of a message without the parts that the broker's delay queues add."""
     if message.exchange == _DELAYED_OUT:
         return message.routing_key.split(".", _DELAY_BITS)[-1]
     return message.routing_key

@@ -1,4 +1,4 @@
-"""A request made what it was when its task first came."""
+"""Makes a request what it was when its task first came."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def restore(request: Any) -> None:
             del fields[name]
         fields["headers"] = _without_ours(request.headers)
         info = fields["delivery_info"] = _delivered(request.delivery_info or {}, found)
-        if way := properties.get("delivery_info"):  # kombu's own transports note it here as well
+        if way := properties.get("delivery_info"):  # kombu's own transports keep a copy here
             again = {"redelivered": True} if info["redelivered"] else {}
             kept = {name: info[name] for name in _WAY if name in way and name in info}
             properties["delivery_info"] = {**way, **kept, **again}
@@ -36,7 +36,8 @@ def restore(request: Any) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    """A header that came by waiting: no message is published again with what the broker noted before."""
+    """Whether a header was added while the task waited. (A task is never put back with the headers of `DEATHS`, so the
+    broker added them meanwhile.)"""
     return name == HEADER or name.startswith(DEATHS)
 
 
@@ -47,6 +48,7 @@ def _without_ours(headers: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _delivered(info: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """The exchange and key it came by at first; and redelivered, if it has been since its body last ran."""
+    """The exchange and routing key with which the message first came, and `redelivered` if the broker has delivered it
+    again since its body last ran."""
     way: dict[str, Any] = {name: found[name] for name in _WAY if name in found}
     return {**info, **way, "redelivered": bool(info.get("redelivered") or found.get("redelivered"))}

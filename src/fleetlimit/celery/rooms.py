@@ -1,4 +1,5 @@
-"""The rooms that a worker serves: its own, and those in which tasks of its broker were left behind."""
+"""The waiting rooms that a worker serves: its own, and those in former places of the limits in which tasks were
+left."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from typing import Any
 from celery.utils.log import get_logger
 
 from fleetlimit.celery.broker import broker_of
-from fleetlimit.celery.config import limiter_of, settings_of
 from fleetlimit.celery.source import Source, sources_of
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import FleetlimitError
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.redis import RedisStore
@@ -21,14 +22,14 @@ logger = get_logger(__name__)
 
 
 def own_room(app: Any) -> Room | None:
-    """The room beside the limits of an app, whether or not it parks there; None where the store has none, or the
-    broker cannot be told."""
+    """The room in the limits' Redis of an app, whether or not the app parks tasks there. None if the store has no room,
+    or if the broker's name is not known."""
     store, broker = redis_store(limiter_of(app).store), broker_of(app)
     return Room(store, broker) if store and broker else None
 
 
 def room_of(app: Any) -> Room | None:
-    """The waiting room of an app; None where it is off, or there can be none."""
+    """The waiting room of an app; None if it is off, or if there can be none."""
     return own_room(app) if settings_of(app).waiting_room else None
 
 
@@ -39,9 +40,11 @@ def _note(error: FleetlimitError) -> None:
 def former_rooms(
     app: Any, own: Room | None, missed: Callable[[FleetlimitError], None] = _note
 ) -> Iterator[Room]:
-    """Rooms in other places in which tasks of this broker lie: the limits were there before. `missed` is told of a
-    place that does not answer."""
-    # While it is away no other place can be told from it: they are looked for at the next start.
+    """Rooms in former places of the limits in which tasks of this broker are parked.
+
+    :param missed: is called with the error if such a place does not answer.
+    """
+    # While the own Redis is away, it is not known which other place is the same one. The next start looks again.
     try:
         here = {own.store.identity()} if own else set()
     except FleetlimitError as error:

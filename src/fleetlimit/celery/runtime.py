@@ -1,8 +1,8 @@
-"""What belongs to one app in this process: one object, which `runtime_of` finds by the app.
+"""The knowledge that belongs to one app in this process. It stands in one object, which `runtime_of` finds by the app.
 
-A process may have several apps, and an app several workers in it, one after the other or at once. Nothing that one app
-knows (its limiter, how many processes its fleet has, whether its workers park) stands at module level, where another
-app would overwrite it.
+A process may have several apps, and an app may have several workers in it, one after the other or at once. Nothing that
+an app knows (its limiter, how many processes its fleet has, whether its workers park tasks) stands at module level,
+because another app would overwrite it there.
 """
 
 from __future__ import annotations
@@ -13,41 +13,46 @@ import threading
 import weakref
 from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fleetlimit.celery.host import Host
 from fleetlimit.celery.punctual import Punctuality
+from fleetlimit.celery.settings import Settings
 from fleetlimit.forks import after_fork
+from fleetlimit.limiter import RateLimiter
 from fleetlimit.store.guard import Guard
-
-if TYPE_CHECKING:
-    from fleetlimit.celery.config import Settings
-    from fleetlimit.limiter import RateLimiter
 
 __all__ = ["Runtime", "runtime_of"]
 
-#: What is said once is remembered, as far as this.
+#: So many messages that are logged only once are remembered.
 _MOST_SAID = 1_000
 
 
 class Runtime:
-    """Made at first use. It must not refer to its app, which it would keep alive.
+    """Made at first use. It must not refer to its app, because it would keep the app alive.
 
-    A forked child inherits what its parent knew, without locks, threads and connections: see `renew`.
+    A forked child inherits the knowledge of its parent, but not locks, threads and connections (see `renew`).
     """
 
     def __init__(self) -> None:
         self.settings: Settings | None = None
-        #: The name of the app's broker, '' if it could not be told, and when to ask again (monotonic seconds).
+        #: The name of the app's broker ('' if the broker did not say it), and when to ask again (monotonic seconds).
         self.broker: tuple[str, float] = "", 0.0
         #: The lane and queue of (broker, exchange, routing key).
         self.lanes: dict[tuple[str, str, str], tuple[str, str]] = {}
-        #: Where a pool process says that it parked a task whose turn is near: the pipe of each releaser of a worker of
-        #: this app. None: nothing lets parked tasks go here, and none may be parked.
+        #: The pipes that wake the releasers of this app's workers. A pool process writes to them when it has parked a
+        #: task whose turn is near. If there are none, no releaser runs here, and no task may be parked.
         self.bells: list[tuple[int, int]] = []
         #: The workers of this app in this process that send task events.
         self.event_senders: list[object] = []
-        #: This host's clock less that of the limits' Redis, microseconds; None: not measured.
+        #: This host's clock minus that of the limits' Redis, in microseconds; None if it was not measured.
         self.ahead_us: int | None = None
+        #: How unevenly this host runs its processes.
+        self.host = Host()
+        #: The id of this process if it runs bodies for a worker of this app, and no other code of the user's; else 0.
+        #: (If a worker runs in a thread of another program, as in tests, it is 0: the program's own calls are plain
+        #: calls.)
+        self.worker_pid = 0
         self._processes: mmap.mmap | None = None
         self._said: set[Hashable] = set()
         self._inherited: list[Any] = []
@@ -55,28 +60,29 @@ class Runtime:
         self.renew()
 
     def renew(self) -> None:
-        """Also after a fork. A lock may be held by a thread that is not in the child, and connections are the
-        parent's: those of its producers are kept, for closing one would end the parent's."""
+        """Make locks, threads and connections anew, at first and after each fork. A thread that does not exist in the
+        child may have held a lock, and the connections belong to the parent. The parent's producers are kept, because
+        closing one of their connections would also close it for the parent."""
         self.lock = threading.Lock()
         self.limiter: RateLimiter | None = None
         if self.producers is not None:
             self._inherited.append(self.producers)
         self.producers = None
-        #: How the clock of the limits' Redis stands to this process's.
+        #: The difference between the clock of the limits' Redis and that of this process.
         self.clock = Punctuality()
-        #: Why tasks could not be put back since one was the last time, and into which queue.
+        #: Why tasks could not be put back, and into which queue, since a task was last put back.
         self.refusals: set[tuple[str, str]] = set()
         self._background: ThreadPoolExecutor | None = None
 
     # --- how many processes share the limits -------------------------------------------------------
 
     def share_processes(self) -> None:
-        """Let processes that are forked from now on see the number that this one learns."""
+        """Let processes that are forked from now on see the number that this process learns."""
         self._processes = self._processes or mmap.mmap(-1, 4)
 
     @property
     def processes(self) -> int | None:
-        """The last known number of processes in the fleet; None if it was never learned."""
+        """The last known number of processes in the fleet; None if it is not known."""
         return struct.unpack("i", self._processes[:4])[0] or None if self._processes else None
 
     @processes.setter
@@ -84,23 +90,23 @@ class Runtime:
         if self._processes:
             self._processes[:4] = struct.pack("i", number)
 
-    # --- beside it -----------------------------------------------------------------------------------
+    # --- other knowledge -----------------------------------------------------------------------------
 
     def is_new(self, what: Hashable) -> bool:
-        """Whether it was not said yet; now it is."""
+        """Whether a message has not been logged yet. From now on it counts as logged."""
         if what in self._said or len(self._said) >= _MOST_SAID:
             return False
         self._said.add(what)
         return True
 
     def note(self, thread: str, error: Exception | None) -> None:
-        """What a thread of this worker was answered by the limits' Redis; see `Guard.note`."""
+        """Note how the limits' Redis answered a thread of this worker; see `Guard.note`."""
         if self.limiter and isinstance(store := self.limiter.store, Guard):
             store.note(thread, error)
 
     @property
     def background(self) -> ThreadPoolExecutor:
-        """A thread for what must not hold up the worker's consumer."""
+        """A thread for work that must not delay the worker's consumer."""
         if self._background is None:
             self._background = ThreadPoolExecutor(1, "fleetlimit-background")
         return self._background

@@ -1,4 +1,5 @@
-"""What happens at start: the check is installed, and a worker that could not keep its limits stops."""
+"""Installs the check when an app is finalized, and prepares a worker when it starts. A worker that could not keep its
+limits stops."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from datetime import datetime, timedelta, timezone
 from functools import cache
 from typing import Any
 
-from celery import _state, bootsteps
+from celery import bootsteps
 from celery.utils.log import get_logger
 from celery.worker import state as worker_state
 from kombu.utils.imports import symbol_by_name
 
+from fleetlimit.celery import compat
 from fleetlimit.celery.advice import advice
 from fleetlimit.celery.checks import check_tasks, task_advice
-from fleetlimit.celery.config import limiter_of, settings_of
 from fleetlimit.celery.declared import plan_of
 from fleetlimit.celery.header import HEADER, due, is_revoked
 from fleetlimit.celery.heard import Receivers
@@ -28,6 +29,7 @@ from fleetlimit.celery.releaser import Releaser
 from fleetlimit.celery.rooms import former_rooms, own_room
 from fleetlimit.celery.runtime import runtime_of
 from fleetlimit.celery.task import install_all, limits_in_use
+from fleetlimit.celery.wiring import limiter_of, settings_of
 from fleetlimit.errors import ConfigurationError, FleetlimitError, StoreRefused
 from fleetlimit.limiter import redis_store
 from fleetlimit.store.redis import RedisStore
@@ -40,14 +42,14 @@ _CONTROL = "fleetlimit.cli_celery"
 
 
 def connect() -> None:
-    """For every app, those to come and those that exist: install the check when it finalizes."""
-    _state.connect_on_app_finalize(_on_finalize)
-    for app in _state._get_active_apps():
+    """Install the check in every app of this process, now or when the app is finalized."""
+    compat.on_finalize(_on_finalize)
+    for app in compat.active_apps():
         if app.finalized:
             _on_finalize(app)
             install_all(app)
     if "celery.worker.control" in sys.modules:
-        importlib.import_module(_CONTROL)  # for `celery inspect`; others need not pay for it
+        importlib.import_module(_CONTROL)  # for `celery inspect`; other programs do not need it
 
 
 def _on_finalize(app: Any) -> None:
@@ -61,15 +63,14 @@ def _after_finalize(sender: Any, **_: Any) -> None:
 
 
 class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no type hints
-    """Prepares every kind of worker before its pool starts, and runs its releaser after.
+    """Prepares every kind of worker before its pool starts, and runs its releaser after that.
 
-    :raises SystemExit: after one line that says why, when there are limited tasks and no Redis, a setting is
-        wrong, a task cannot be held to what it says (`check_tasks`), or Redis refuses what an operator must
-        change.
+    :raises SystemExit: after one line that says why, if there are limited tasks and no Redis, if a setting is wrong, if
+        a task's limit cannot be kept (`check_tasks`), or if Redis refuses a command or the credentials.
     """
 
     label = "fleetlimit"
-    requires = ("celery.worker.components:Pool",)  # a thread that runs when a pool forks is trouble
+    requires = ("celery.worker.components:Pool",)  # no thread of ours may run when the pool forks
 
     def create(self, worker: Any) -> _Threads | None:
         try:
@@ -90,7 +91,7 @@ class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has n
         except ConfigurationError:
             if limited and settings_of(app).enabled:
                 raise
-            return None  # nothing is limited, and there is no place where anything could be parked
+            return None  # no task is limited, and there is no Redis in which a task could be parked
         threads: list[Any] = []
         if limited and settings_of(app).enabled:
             settings = settings_of(app)
@@ -107,15 +108,15 @@ class WorkerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has n
         return _Threads([heard, *threads, *releasers])
 
     def close(self, worker: Any) -> None:
-        """Before any step stops, the consumer's included."""
+        """Called before any step stops, the consumer's included: let no more tasks go."""
         for part in self.obj.parts if self.obj else ():
             if isinstance(part, Receivers):
                 part.halt()
 
 
 class ConsumerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no type hints
-    """Tells the worker's releasers that its queues are declared. (Not the signal `worker_ready`: only the command
-    `celery worker` sends it, and a worker that another program runs does not.)"""
+    """Tells the worker's releasers that its queues are declared. (The signal `worker_ready` would not do, because only
+    the command `celery worker` sends it, and not a worker inside another program.)"""
 
     requires = ("celery.worker.consumer:Tasks",)
 
@@ -125,7 +126,7 @@ class ConsumerStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has
 
 
 def _releasers(app: Any, ready: threading.Event, *, limited: bool) -> Iterator[Releaser]:
-    """What lets go of what is parked: for the room of this worker, and for rooms in which tasks were left behind."""
+    """The releasers for the room of this worker, and for former rooms in which tasks were left."""
     own, parked, store = None, 0, redis_store(limiter_of(app).store)
     with contextlib.suppress(FleetlimitError):
         own = own_room(app)
@@ -133,9 +134,9 @@ def _releasers(app: Any, ready: threading.Event, *, limited: bool) -> Iterator[R
     settings = settings_of(app)
     parks = limited and settings.enabled and settings.waiting_room and store
     if parked:
-        why = "" if parks else ", and are let go although this worker parks none"
+        why = "" if parks else ", and are let go although this worker parks no tasks itself"
         logger.warning("fleetlimit: %d tasks are parked in the waiting room%s", parked, why)
-    unknown = store and not own  # what does not answer now may have tasks here
+    unknown = store and not own  # the broker does not answer now, and may have parked tasks here
     if parks or parked or unknown:
         with contextlib.suppress(FleetlimitError):
             if own:
@@ -144,8 +145,8 @@ def _releasers(app: Any, ready: threading.Event, *, limited: bool) -> Iterator[R
     with contextlib.suppress(FleetlimitError):
         for orphan in own.orphans() if own else ():
             logger.warning(
-                "fleetlimit: %d tasks are parked for the broker %s, which no worker serves: start its workers, or "
-                "give the tasks to this one's with `fleetlimit adopt`", orphan.parked, orphan.broker,
+                "fleetlimit: %d tasks are parked for the broker %s, which no worker serves: start its workers, or give "
+                "the tasks to this worker's broker with `fleetlimit adopt`", orphan.parked, orphan.broker,
             )  # fmt: skip
     for room in former_rooms(app, own):
         logger.warning("fleetlimit: tasks are parked where the limits were before, and are let go")
@@ -153,7 +154,7 @@ def _releasers(app: Any, ready: threading.Event, *, limited: bool) -> Iterator[R
 
 
 class _Threads:
-    """What runs in the worker's main process as long as the worker does."""
+    """The parts that run in the worker's main process as long as the worker runs."""
 
     def __init__(self, parts: list[Any]) -> None:
         self.parts = parts
@@ -168,30 +169,33 @@ class _Threads:
 
 
 def _presence(store: RedisStore, worker: Any) -> Presence:
-    from celery.concurrency.prefork import TaskPool  # not for every program that sends tasks
+    # Imported here, because programs that only send tasks do not need it.
+    from celery.concurrency.prefork import TaskPool
 
     def processes() -> int:
         if not issubclass(worker.pool_cls, TaskPool):
             return 1
-        started = getattr(worker.pool, "_pool", None)  # it may grow (`celery control pool_grow`)
-        now = worker.pool.num_processes if started else 0
+        pool = compat.started_pool(worker)
+        now = pool.num_processes if pool else 0  # the pool may grow (`celery control pool_grow`)
         return int(max(worker.max_concurrency or worker.concurrency, now))
 
     found = Presence(store, runtime_of(worker.app), processes, lambda: limits_in_use(worker.app))
     try:
         found.beat()
     except StoreRefused:
-        raise  # it does not pass by itself, and tasks would wait for ever
+        raise  # a refusal does not pass by itself, and tasks would wait for ever
     except FleetlimitError as error:
-        logger.warning("fleetlimit: starts without Redis; limited tasks wait for it: %s", error)
+        logger.warning(
+            "fleetlimit: this worker starts without Redis; limited tasks wait for it: %s", error
+        )
     return found
 
 
 @cache
 def _request_class(base: Any) -> Any:
-    """The worker's own request, which also tells the pool how the message was serialized (a task that
-    goes back must be published as it came), and waits by Redis's clock: an ETA is a time on the
-    sender's clock, read on this one's."""
+    """A subclass of the worker's own request class with two additions. It tells the pool how the message was
+    serialized, because a task that goes back must be published as it came. And it waits by Redis's clock, because an
+    ETA is a time on the sender's clock, which may differ from this host's."""
     if getattr(base, "_fleetlimit", False):
         return base
 

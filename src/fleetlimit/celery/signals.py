@@ -15,17 +15,17 @@ __all__ = ["EVENT", "announce", "limits_outage", "task_throttled"]
 
 logger = get_logger(__name__)
 
-#: Sent in the process that denied a run, with `sender` (the task), `task_id`, `limit` (its name),
-#: `key` (as it stands in Redis; None for a limit without), `rank` (place in the line, from 0) and
-#: `wait` (seconds until its turn, as known now). Once for each delivery that ends so.
+#: Sent in the process in which a run was denied, with `sender` (the task), `task_id`, `limit` (its name),
+#: `key` (as it stands in Redis; None if the limit has none), `rank` (the number of tasks ahead) and
+#: `wait` (the seconds until its turn, as far as known). It is sent once for each delivery that ends with a denial.
 task_throttled = Signal(
     name="task_throttled", providing_args={"task_id", "limit", "key", "rank", "wait"}
 )
-#: The limits' Redis went away, or is back. Sent in each process that notices, in any of its threads,
-#: with `sender` (the app), `away` (bool) and `cause` (the error, or None).
+#: Sent when the limits' Redis stops answering, and when it answers again, in each process that notices and in any of
+#: its threads, with `sender` (the app), `away` (bool) and `cause` (the error, or None).
 limits_outage = Signal(name="limits_outage", providing_args={"away", "cause"})
-#: `task_throttled` for monitors. Celery's own state of a task (in Flower, say) becomes THROTTLED by it, and
-#: stays so until the task has ended: right for as long as it waits, which is the longest part.
+#: `task_throttled` as an event for monitors. It sets Celery's event state of a task (as Flower shows it) to THROTTLED,
+#: and this state stays until the task has ended. It is right while the task waits, which is the longest part.
 EVENT = "task-throttled"
 
 
@@ -34,7 +34,7 @@ def announce(task: Any, spends: Sequence[Spend], outcome: Outcome) -> None:
     events = bool(runtime_of(task.app).event_senders)
     if not (events or task_throttled.receivers):
         return
-    # No readings: the store gave no answer, and the first limit stands for all.
+    # If the store gave no answer there are no readings, and the first limit stands for all.
     read = zip(spends, outcome.readings, strict=True) if outcome.readings else [(spends[0], None)]
     spend, reading = max(read, key=lambda one: one[1].wait_us if one[1] else 0)
     facts = {
@@ -47,5 +47,5 @@ def announce(task: Any, spends: Sequence[Spend], outcome: Outcome) -> None:
     if events:
         try:
             task.send_event(EVENT, retry=False, **facts)
-        except Exception as error:  # nothing of the task's depends on it
-            logger.debug("%s: no event: %r", task.request.id, error)
+        except Exception as error:  # the task does not depend on the event
+            logger.debug("%s: the event could not be sent: %r", task.request.id, error)

@@ -1,23 +1,22 @@
-"""Where an app's limits find their Redis: with the options that Celery was given for that place.
+"""Finds the Redis of an app's limits, with the options that Celery was given for it.
 
-`fleetlimit_url` and `FLEETLIMIT_URL` stand for themselves. A Redis that is found as result backend or as broker is used
-as Celery uses it: its TLS, credential provider, Sentinels and key prefix are taken. What is not taken: retries (a spend
-is sent once) and longer timeouts than ours.
+With `fleetlimit_url` and `FLEETLIMIT_URL`, no option of Celery's is used. A Redis that is found as result backend or as
+broker is used as Celery uses it, with the same TLS, credential provider, Sentinels and key prefix. Two things are not
+taken over: retries (a request that spends units is sent once), and timeouts that are longer than ours.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import redis
-from celery.app import utils as celery_utils
 
+from fleetlimit.celery import compat
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.store.connection import TIMEOUT_S
 from fleetlimit.store.urls import (
@@ -34,7 +33,7 @@ __all__ = ["Source", "broker_endpoint", "same_server", "source_of", "sources_of"
 _URL_SETTING = "FLEETLIMIT_URL"
 _REDIS = ("redis", "rediss", "sentinel", "redis+socket", "socket", "valkey", "valkeys")
 _PORT, _SENTINEL_PORT = 6379, 26379
-#: Arguments of Celery's connections that are ours as well.
+#: Arguments of Celery's connections that are used for the limits as well.
 _TAKEN = (
     "db",
     "username",
@@ -49,38 +48,33 @@ _TAKEN = (
     "protocol",
 )
 _TIMEOUTS = ("socket_timeout", "socket_connect_timeout")
-#: Errors of Celery's own about options, which repeat nothing of a URL.
+#: Words in errors of Celery's about options. These errors repeat nothing of a URL, so they may be shown.
 _HARMLESS = ("ssl_cert_reqs", "SSL connection parameters", "Credential provider is not")
-#: Celery ends a result backend's prefix with this, where it does not end with any of these.
+#: Celery adds `_END` to a result backend's prefix that does not end with one of `_ENDS`.
 _END, _ENDS = "_", ":_-."
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a `RateLimiter` is made of."""
+    """The arguments for a `RateLimiter`."""
 
     #: A URL, an `Endpoint`, a redis-py client or a store.
     redis: Any
-    #: None: not said.
+    #: None: not set.
     key_prefix: str | None = None
 
 
-def hide_url() -> None:
-    """Have `celery report` and `celery inspect conf` mask `fleetlimit_url`, which may hold a password.
-
-    Celery masks settings by their names, with this pattern. A value that hides itself would not do: a
-    worker answers `inspect conf` with the text of a `str`, whatever its `repr`.
-    """
-    hidden = celery_utils.HIDDEN_SETTINGS
-    if not hidden.search(_URL_SETTING):
-        celery_utils.HIDDEN_SETTINGS = re.compile(f"{hidden.pattern}|{_URL_SETTING}", hidden.flags)
-
-
-hide_url()
+# `fleetlimit_url` may contain a password, so Celery must hide it. Celery hides settings whose names match a pattern. (A
+# value whose `repr` hides the password would not be enough, because a worker answers `inspect conf` with the text of a
+# `str`, whatever its `repr` is.)
+compat.hide_settings(_URL_SETTING)
 
 
 def source_of(app: Any) -> Source:
-    """:raises ConfigurationError: listing the places looked at, or naming the one that cannot be read."""
+    """The Redis of an app's limits.
+
+    :raises ConfigurationError: listing the places that were looked at, or naming the place that cannot be read.
+    """
     conf = app.conf
     own = conf.get("fleetlimit_key_prefix")
     said = {
@@ -111,7 +105,7 @@ def source_of(app: Any) -> Source:
 
 
 def sources_of(app: Any) -> Iterator[Source]:
-    """Every Redis in which the limits of an app are, or would be if another setting were not there."""
+    """Every Redis in the app's configuration in which its limits are, or may have been before."""
     own = app.conf.get("fleetlimit_key_prefix")
     for url in (app.conf.get("fleetlimit_url"), os.environ.get(_URL_SETTING)):
         if isinstance(url, str) and url:
@@ -129,7 +123,7 @@ def broker_endpoint(app: Any) -> Endpoint | None:
 
 
 def same_server(app: Any) -> bool:
-    """Whether the limits live on the broker's own server, whatever the database."""
+    """Whether the limits are on the broker's own server, in the same database or in another one."""
     broker = broker_endpoint(app)
     if not broker:
         return False
@@ -205,7 +199,7 @@ def _backend(app: Any) -> tuple[Endpoint, str] | None:
     if not _is_redis(url):
         return None
     backend = _read("result_backend", lambda: app.backend)
-    if not isinstance(backend, RedisBackend):  # of the user's own: then by its URL
+    if not isinstance(backend, RedisBackend):  # a class of the user's own: its URL is used
         return endpoint_of(url or ""), ""
     options = app.conf.get("result_backend_transport_options") or {}
     prefix = options.get("global_keyprefix") or ""
@@ -249,7 +243,7 @@ def _sentinel(
 
 
 def _taken(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of Celery's arguments, those that hold for limits too."""
+    """Those of Celery's arguments that are used for the limits as well."""
     kept = {
         name: value
         for name, value in given.items()
@@ -266,7 +260,11 @@ def _taken(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(place: str, read: Callable[[], Any]) -> Any:
-    """:raises ConfigurationError: for what Celery cannot read; its error may repeat a piece of the URL."""
+    """The result of `read`.
+
+    :raises ConfigurationError: if Celery cannot read the setting. Celery's own error is not shown, unless it is known
+        to repeat nothing of the URL.
+    """
     try:
         return read()
     except Exception as error:

@@ -8,9 +8,8 @@ from typing import Any
 
 from fleetlimit import standin
 from fleetlimit.algorithms.base import LEAST_MARGIN
-from fleetlimit.celery.config import limiter_of
-from fleetlimit.celery.host import note_late
 from fleetlimit.celery.runtime import runtime_of
+from fleetlimit.celery.wiring import limiter_of
 from fleetlimit.errors import StoreUnavailable
 from fleetlimit.store.base import Outcome, Spend, Store
 
@@ -34,7 +33,7 @@ def start(app: Any, store: Store, spends: Sequence[Spend], outcome: Outcome) -> 
     tolerated = min(one.limit.per_us * one.limit.least_margin for one in spends) / 10 + _LATE_US
     if (late := clock.late_us(due)) <= tolerated:
         return
-    note_late(store, spends, outcome, late)
+    runtime_of(app).host.note_late(store, spends, outcome, late)
     tolerated = max(tolerated, _spared_us(spends, outcome))
     reported = 0
     for _ in range(_REPORTS):

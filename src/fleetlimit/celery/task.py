@@ -1,14 +1,14 @@
-"""The check sits in `before_start`: once per delivery, in the process that would run the body,
-inside Celery's own error handling, never for a direct call."""
+"""Puts the check into `before_start`. Celery calls it once per delivery, in the process that would run the body, inside
+its own error handling, and never for a direct call."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from celery import _state
 from celery.app.task import Task
 
+from fleetlimit.celery import compat
 from fleetlimit.celery.binding import Binding
 from fleetlimit.celery.declared import limits_of, mark_of, parameters_of, plan_of
 from fleetlimit.celery.direct import guard
@@ -31,8 +31,9 @@ __all__ = [
 class RateLimitedTask(Task):  # type: ignore[misc]  # Celery has no type hints
     """A task base class for `base=` or the app's `task_cls=`.
 
-    `limits` lists what the task is held to, as `rate_limited(...)` objects or `RateLimit`s. A task with this
-    `base=` and no limits is an error when its worker starts; one that has it as the app's `task_cls` is free.
+    `limits` lists the limits of the task, as `rate_limited(...)` objects or `RateLimit`s. If a task has this `base=`
+    and no limits, its worker does not start. If the app has this class as its `task_cls`, tasks without limits are
+    allowed.
 
         @app.task(base=RateLimitedTask, limits=[rate_limited("partner-api", 100, per=60)])
         def charge(order_id): ...
@@ -42,9 +43,9 @@ class RateLimitedTask(Task):  # type: ignore[misc]  # Celery has no type hints
 
     @classmethod
     def on_bound(cls, app: Any) -> None:
-        """Check `limits`, and its templates against the task's own arguments.
+        """Check `limits`, and their templates against the task's own arguments.
 
-        :raises ConfigurationError: naming the task, its place and what is wrong.
+        :raises ConfigurationError: naming the task, its place in the code and what is wrong.
         """
         with naming(described(cls)):
             if not isinstance(cls.limits, (list, tuple, Binding, RateLimit)):
@@ -55,7 +56,7 @@ class RateLimitedTask(Task):  # type: ignore[misc]  # Celery has no type hints
         super().on_bound(app)
 
     def before_start(self, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Ask for this run's units; a denied delivery ends here, put back into its queue.
+        """Ask for this run's units. A denied delivery ends here, and its task is parked or back in its queue.
 
         :raises ConfigurationError: for a task without limits that was registered after its worker started.
         """
@@ -72,7 +73,7 @@ def check(task: Any) -> None:
 
 
 def gated(cls: type[Any]) -> type[Any]:
-    """A subclass that asks first, before any `before_start` of the user's."""
+    """A subclass whose `before_start` asks for units first and then calls the user's `before_start`."""
 
     def before_start(self: Any, task_id: str, args: Any, kwargs: Any) -> None:
         enter(self)
@@ -109,13 +110,13 @@ def install(task: Any) -> bool:
 
 
 def require_limits(task: Any) -> None:
-    """:raises ConfigurationError: for a task whose `base=` is that of limited tasks, and that has no limit."""
+    """:raises ConfigurationError: for a task with `base=RateLimitedTask` that has no limit."""
     if not isinstance(task, RateLimitedTask) or isinstance(task, task.app.Task):
         return
     if not limits_of(task):
         raise ConfigurationError(
-            f"{described(task)}: base=RateLimitedTask without limits; say for instance "
-            'limits=[rate_limited("partner-api", 100, per=60)], or take another base'
+            f"{described(task)}: base=RateLimitedTask without limits; write for instance "
+            'limits=[rate_limited("partner-api", 100, per=60)], or use another base'
         )
 
 
@@ -124,24 +125,29 @@ _shared: list[tuple[Any, str | None, Binding]] = []
 
 
 def bind_shared(function: Any, name: str | None, binding: Binding) -> None:
-    """Bind a limit to the task that every app, now and later, makes of a shared function."""
+    """Bind a limit to the task that each app, now or later, makes from a shared function."""
     _shared.append((function, name, binding))
-    for app in _state._get_active_apps():
+    for app in compat.active_apps():
         if app.finalized:
             install_all(app)
 
 
 def install_all(app: Any) -> list[Any]:
-    """Put the check in front of all limited tasks of an app; returns them."""
+    """Put the check in front of all limited tasks of an app.
+
+    :return: these tasks.
+    """
     for function, name, binding in _shared:
-        task = app._tasks.get(name or app.gen_task_name(function.__name__, function.__module__))
+        task = compat.task_named(
+            app, name or app.gen_task_name(function.__name__, function.__module__)
+        )
         run = getattr(task, "__wrapped__", None)
         if getattr(run, "__func__", run) is function and binding not in limits_of(task):
             task.limits = (*getattr(task, "limits", ()), binding)
-    return [task for task in list(app._tasks.values()) if install(task)]
+    return [task for task in compat.tasks_of(app) if install(task)]
 
 
 def limits_in_use(app: Any) -> dict[str, str]:
-    """The limits of all tasks of an app: names, each with its algorithm."""
-    limits = [one.limit for task in list(app._tasks.values()) for one in limits_of(task)]
+    """The names of the limits of all tasks of an app, each with its algorithm."""
+    limits = [one.limit for task in compat.tasks_of(app) for one in limits_of(task)]
     return {limit.name: limit.algorithm for limit in limits}

@@ -1,4 +1,4 @@
-"""Tracing libraries are told which deliveries ended without a start.
+"""Tells tracing libraries which deliveries ended without a start.
 
 Sentry, OpenTelemetry and Datadog open a transaction for each delivery, before the limit is asked, so a task that waits
 would count once for each denial and once for its run. Where the library can still drop an open transaction, it is
@@ -26,13 +26,13 @@ DENIED = "fleetlimit.denied"
 
 def ends_without_start() -> None:
     """Drop or mark the transaction of the delivery that ends now. An error inside a library is logged at DEBUG, because
-    nothing of the task depends on it."""
+    the task does not depend on it."""
     for name, tell in _LIBRARIES.items():
         if library := sys.modules.get(name):
             try:
                 tell(library)
             except Exception as error:
-                logger.debug("%s was not told of a delivery that ended: %r", name, error)
+                logger.debug("%s could not be told of a delivery that ended: %r", name, error)
 
 
 def _sentry(sentry_sdk: Any) -> None:
@@ -44,18 +44,18 @@ def _sentry(sentry_sdk: Any) -> None:
 
 
 def _sentry_streams(traces: Any) -> None:
-    """Mark the span: with `trace_lifecycle="stream"` it cannot be dropped."""
+    """Mark the span, because with `trace_lifecycle="stream"` a span cannot be dropped."""
     if span := traces.get_current_span():
         span.set_attribute(DENIED, True)
 
 
 def _opentelemetry(trace: Any) -> None:
-    """Mark the span: one that has started can be dropped only where it is exported."""
+    """Mark the span, because a span that has started can be dropped only where it is exported."""
     trace.get_current_span().set_attribute(DENIED, True)
 
 
 def _datadog(trace: Any) -> None:
-    """Mark the span, and do not keep this process's part of the trace. (Trace metrics count it all the same.)"""
+    """Mark the span, and drop this process's part of the trace. (Trace metrics count the span all the same.)"""
     span = trace.tracer.current_span()
     if span and span.name == "celery.run":
         span.set_tag(DENIED, "true")

@@ -1,4 +1,4 @@
-"""What every store must do, as a suite for pytest: for the authors of a store of their own.
+"""A suite for pytest that tests what every store must do. It is for authors of their own stores.
 
 ```python
 class TestMyStore(StoreConformance):
@@ -11,9 +11,9 @@ class TestMyStore(StoreConformance):
         ...  # how many keys hold anything
 ```
 
-`factory` must survive pickling, for the stores of other processes; a store that they cannot share sets
-`test_exactly_the_limit_from_processes = None`. One that frees its memory only when it is asked again sets
-`test_what_says_nothing_goes_away = None`.
+`factory` must be picklable, because other processes make their stores with it. If processes cannot share your store,
+set `test_exactly_the_limit_from_processes = None` in the class. If your store frees its memory only when it is asked
+again, set `test_what_says_nothing_goes_away = None`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ __all__ = ["START", "Clock", "StoreConformance"]
 
 
 class StoreConformance(AlgorithmSuite, GcraSuite, LineSuite):
-    """Subclass it, and give `factory` and `empty`."""
+    """Make a subclass with `factory`, `empty` and `stored`."""
 
-    #: Makes a store; `clock` is a callable that says microseconds since the epoch.
+    #: Makes a store. `clock` is a callable that returns microseconds since the epoch.
     factory: Callable[..., Store]
 
     def empty(self) -> None:
@@ -68,5 +68,5 @@ class StoreConformance(AlgorithmSuite, GcraSuite, LineSuite):
 
     @pytest.fixture
     def store(self, make_store: Callable[[], Store]) -> Store:
-        """One of them."""
+        """One of the stores of `make_store`."""
         return make_store()

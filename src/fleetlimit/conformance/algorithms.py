@@ -18,25 +18,25 @@ from fleetlimit.store.base import Outcome, Spend, Store, Ticket
 __all__ = ["AlgorithmSuite"]
 
 LIMIT = 20
-#: A window of every grid here begins at it.
+#: All windows in this suite are aligned to this time.
 ALIGNED = START - 999
 
-#: One algorithm for each kind of rule.
+#: One algorithm of each kind of rule.
 RULES = ("gcra", "fixed_window", "sliding_log", "sliding_counter")
 
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
 def limit_of(algorithm: str, limit: int = LIMIT, per: float = 1, **options: Any) -> RateLimit:
-    """One that may let a whole period's units start at once, if the algorithm can."""
+    """A limit that lets a whole period's units start at once, if its algorithm can do so."""
     if algorithm == "gcra":
         options["burst"] = limit
     return RateLimit(algorithm, limit, per, algorithm=algorithm, margin=0, **options)
 
 
 def ask(store: Store, limit: RateLimit, cost: int = 1, *, id: str = "") -> Outcome:
-    """As many as the limit pass at once. The leaky bucket is asked as the queue that it is: it lets `limit`
-    units in, each to sleep for its own drip."""
+    """Ask so that as many units as the limit are admitted at once. The leaky bucket is asked like a queue: it admits
+    `limit` units, each of which sleeps until its own turn."""
     if limit.algorithm != "leaky_bucket" or not id:
         return store.acquire([Spend(limit, cost=cost)])
     longest = (limit.limit - 1) * limit.rule.pace_us(1)
@@ -51,7 +51,7 @@ def _admitted_by_a_process(
 
 
 class AlgorithmSuite:
-    """Each test begins with an empty store, and moves its clock."""
+    """Each test begins with an empty store, and moves the store's clock."""
 
     factory: Callable[..., Store]
 
@@ -78,7 +78,7 @@ class AlgorithmSuite:
     def test_exactly_the_limit_from_processes(
         self, store: Store, clock: Clock, algorithm: str
     ) -> None:
-        del store  # it emptied what the processes' own stores will share
+        del store  # making it has emptied the state that the processes' own stores share
         args = [(self.factory, limit_of(algorithm, per=3600), clock, f"p{n}") for n in range(4)]
         with multiprocessing.get_context("spawn").Pool(4) as pool:
             assert sum(pool.starmap(_admitted_by_a_process, args)) == LIMIT
@@ -88,7 +88,7 @@ class AlgorithmSuite:
     def test_no_window_above_the_bound_and_few_below(
         self, store: Store, clock: Clock, algorithm: str, sleep_us: int
     ) -> None:
-        """Saturated for 20 periods: the stated bound holds in every window, and what it allows is used."""
+        """The limit is used to the full for 20 periods. No window exceeds the bound, and nearly all units are used."""
         limit, starts, n = RateLimit(algorithm, LIMIT, 1, algorithm=algorithm), list[int](), 0
         clock.now = ALIGNED + 300_000
         while clock.now < ALIGNED + 20_000_000:
@@ -161,12 +161,12 @@ class AlgorithmSuite:
     def test_reset(self, store: Store, algorithm: str) -> None:
         limit = limit_of(algorithm)
         assert store.acquire([Spend(limit, cost=limit.most)]).admitted
-        store.reset(limit)
+        store.reset(limit.name)
         assert store.acquire([Spend(limit, cost=limit.most)]).admitted
 
     @every_algorithm
     def test_what_says_nothing_goes_away(self, store: Store, algorithm: str) -> None:  # N6
-        """By the real clock, and without being asked again."""
+        """State that says nothing is freed by the real clock, without being asked for again."""
         real, limit = type(self).factory(), limit_of(algorithm, per=0.2)
         for n in range(50):
             assert real.acquire([Spend(limit, f"k{n}")]).admitted
@@ -187,7 +187,8 @@ class AlgorithmSuite:
 
     @every_algorithm
     def test_turns(self, store: Store, clock: Clock, algorithm: str) -> None:
-        """100 who come at once and go back for what they were told: in order, and asked about twice."""
+        """100 tasks come at once and come back after the wait that they were told. They start in order, and ask about
+        twice each."""
         limit, waiting, order, asks = limit_of(algorithm), [], [], 0
         clock.now = ALIGNED
         for n in range(100):
@@ -229,7 +230,8 @@ class AlgorithmSuite:
     def test_two_versions_with_other_windows_stay_within_the_larger_limit(
         self, store: Store, clock: Clock, algorithm: str
     ) -> None:
-        """While a deploy rolls, each asks by its own numbers; a window of the other's that is open counts."""
+        """During a rolling deploy each version asks with its own numbers, and an open window of the other version
+        counts."""
         clock.now = ALIGNED + 1_000_000
         day, hour = limit_of(algorithm, 100, 86_400), limit_of(algorithm, 10, 3600)
         shifted = limit_of(algorithm, 100, 86_400, offset=7200)
@@ -239,13 +241,13 @@ class AlgorithmSuite:
                 for limit in (day, hour, shifted):
                     clock.forward(seconds)
                     admitted += store.acquire([Spend(limit)]).admitted
-        assert admitted <= 100 + 100  # the sliding counter's former window fades meanwhile
+        assert admitted <= 100 + 100  # meanwhile a sliding counter's former window loses weight
 
     @pytest.mark.parametrize("algorithm", ["fixed_window", "sliding_log", "sliding_counter"])
     def test_a_lowered_limit_waits_for_its_own_window(
         self, store: Store, clock: Clock, algorithm: str
     ) -> None:
-        """Not for as many windows as the units spent under the old one would fill."""
+        """It does not wait for as many windows as the units that were spent under the old limit would fill."""
         clock.now = ALIGNED
         many, few = limit_of(algorithm, 1000, 60), limit_of(algorithm, 10, 60)
         assert store.acquire([Spend(many, cost=1000)]).admitted
@@ -270,7 +272,8 @@ class AlgorithmSuite:
 
     @every_algorithm
     def test_overrides(self, store: Store, clock: Clock, algorithm: str) -> None:
-        """One that counts alike, one that counts in another way, a pause; and then the limit's own again."""
+        """Overrides with the same algorithm, with another algorithm, and a pause; then the limit's own rule holds
+        again."""
         limit, other = limit_of(algorithm), RateLimit("x", 3, 60, algorithm="sliding_log").rule
         at_once = 1 if algorithm == "leaky_bucket" else 7
         alike = (
@@ -306,7 +309,7 @@ class AlgorithmSuite:
         limit = limit_of(algorithm)
         store.acquire([Spend(limit, cost=limit.most)])
         seen = store.acquire([Spend(limit)], Ticket("first", max_sleep_us=0)).first_seen_us
-        store.reset(limit)
+        store.reset(limit.name)
         assert store.peek([Spend(limit)]).readings[0].waiting == 1
         assert store.acquire([Spend(limit)], Ticket("first", seen, max_sleep_us=0)).admitted
 
@@ -329,7 +332,7 @@ class AlgorithmSuite:
     def test_a_period_shorter_than_the_sleep_in_place(
         self, store: Store, clock: Clock, algorithm: str
     ) -> None:
-        """Starts are booked several windows ahead, and none of them is forgotten."""
+        """Starts are booked several windows ahead, and no booked start is forgotten."""
         limit, starts = limit_of(algorithm, 1, 0.1), []
         clock.now = ALIGNED
         for n in range(30):
@@ -350,9 +353,10 @@ class AlgorithmSuite:
         clock.now = ALIGNED
         for _ in range(3):
             store.acquire([Spend(limit)])
-        tasks = [(clock.now + 1, "large", 10, 0)]  # when each asks, and since when it waits
+        # Of each task: when it asks, its id, its cost, and since when it waits.
+        tasks = [(clock.now + 1, "large", 10, 0)]
         tasks += [(clock.now + n * 12_000_000, f"small{n}", 1, 0) for n in range(1, 30)]
-        while tasks:  # half the limit, for six periods
+        while tasks:  # the small tasks use half of the limit for six periods
             tasks.sort()
             clock.now, id, cost, seen = tasks.pop(0)
             outcome = store.acquire([Spend(limit, cost=cost)], Ticket(id, seen, max_sleep_us=0))
@@ -363,7 +367,7 @@ class AlgorithmSuite:
         raise AssertionError("it never starts")
 
     def test_numbers_of_many_digits(self, store: Store, clock: Clock) -> None:
-        """A quota of bytes, with a line behind it."""
+        """The units are bytes, and tasks wait in line."""
         limit = limit_of("sliding_counter", 300_000_000, 60)
         clock.now = ALIGNED
         assert store.acquire([Spend(limit, cost=300_000_000)]).admitted
@@ -384,4 +388,4 @@ class AlgorithmSuite:
         assert store.peek([Spend(many)]).wait_us == 200_000
         clock.forward(0.2)
         assert store.acquire([Spend(many)]).admitted
-        assert store.peek([Spend(few)]).wait_us == 800_000  # the last five are what it remembers
+        assert store.peek([Spend(few)]).wait_us == 800_000  # it remembers the last five starts

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 __all__ = ["START", "Clock"]
 
-#: Where it begins: `TIME` would say 1767225600 s and 999 microseconds.
+#: The time at which it begins. `TIME` in Redis would answer 1767225600 s and 999 microseconds.
 START = 1_767_225_600_000_999
 
 
 class Clock:
-    """Microseconds since the epoch, as a store takes its `clock`."""
+    """A callable that returns microseconds since the epoch, as a store expects of its `clock`."""
 
     def __init__(self, now: int = START) -> None:
         self.now = now

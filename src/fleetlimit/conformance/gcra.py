@@ -14,7 +14,7 @@ FINE = RateLimit("fine", 1_000_000, 1, burst=10)
 
 
 class GcraSuite:
-    """Each test begins with an empty store, and moves its clock."""
+    """Each test begins with an empty store, and moves the store's clock."""
 
     def test_burst_then_wait_then_admitted(self, store: Store, clock: Clock) -> None:  # N1, N2
         outcomes = [store.acquire([Spend(FIVE)]) for _ in range(6)]
@@ -65,7 +65,7 @@ class GcraSuite:
         assert store.acquire([Spend(fast)]).admitted
         clock.forward(0.0202)
         starts = []
-        for _ in range(4000):  # after lowering: no window of 20 s with more than 10
+        for _ in range(4000):  # after the change no window of 20 s contains more than 10 starts
             if store.acquire([Spend(slow)]).admitted:
                 starts.append(clock.now)
             clock.forward(0.025)
@@ -93,11 +93,11 @@ class GcraSuite:
 
     def test_reset_fills_the_bucket(self, store: Store) -> None:
         store.acquire([Spend(FIVE, cost=5)])
-        store.reset(FIVE)
+        store.reset(FIVE.name)
         assert store.peek([Spend(FIVE)]).readings[0].remaining == 5
 
     def test_fine_limits_are_exact(self, store: Store, clock: Clock) -> None:
-        """A microsecond is most of an emission here: ticks keep the rate."""
+        """The emission interval is hardly longer than a microsecond here, so ticks are needed to keep the rate."""
         admitted = 0
         for _ in range(3000):
             admitted += sum(store.acquire([Spend(FINE)]).admitted for _ in range(2))
@@ -105,11 +105,11 @@ class GcraSuite:
         assert admitted == int(2 * 2999 / 1.01 + 10)
 
     def test_a_margin_that_a_host_asks_for(self, store: Store, clock: Clock) -> None:
-        """It stretches automatic margins, a larger one stays, and it goes back within a minute."""
+        """It stretches automatic margins, a larger margin in force stays, and it goes back within a minute."""
         auto, fixed = RateLimit("auto", 10, 1, margin="auto"), RateLimit("auto", 10, 1, margin=0.03)
 
         def spacing_us(limit: RateLimit = auto) -> int:
-            store.reset(limit)
+            store.reset(limit.name)
             assert store.acquire([Spend(limit)]).admitted
             return store.peek([Spend(limit)]).wait_us
 
@@ -127,11 +127,11 @@ class GcraSuite:
         assert spacing_us() < 104_000
         clock.forward(20)
         assert spacing_us() == 101_000
-        clock.forward(-3600)  # left by a clock that stepped back
+        clock.forward(-3600)  # the clock steps back, and the old margin must not count for an hour
         assert spacing_us() == 101_000
 
     def test_changes_of_what_is_in_force(self, store: Store, clock: Clock) -> None:
-        """What is not mentioned stays; a shorter pause does not end a longer one."""
+        """A part that is not mentioned stays as it is, and a shorter pause does not end a longer one."""
         rules = (RateLimit("x", 3, 60, margin=0).rule,)
         changed, now_us = store.change_override("one", rules=rules)
         assert (changed, now_us) == (Override(rules), clock.now)

@@ -1,4 +1,4 @@
-"""What a store must do with those who wait."""
+"""What a store must do with tasks that wait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ONE = RateLimit("one", 10, 1, margin=0)
 
 
 class LineSuite:
-    """Each test begins with an empty store, and moves its clock."""
+    """Each test begins with an empty store, and moves the store's clock."""
 
     def test_each_waits_for_its_own_turn(self, store: Store, clock: Clock) -> None:
         assert store.acquire([Spend(ONE)]).admitted
@@ -42,7 +42,7 @@ class LineSuite:
             at, n = due.pop(0)
             clock.now = max(clock.now, at)
             if n == 0 and not order:
-                order.append(n)  # was admitted at once
+                order.append(n)  # this task was admitted at once
                 continue
             outcome = store.acquire([Spend(ONE)], Ticket(f"t{n}", seen[n], max_sleep_us=0))
             asks += 1
@@ -55,7 +55,7 @@ class LineSuite:
     def test_no_barging(self, store: Store, clock: Clock) -> None:
         store.acquire([Spend(ONE)])
         store.acquire([Spend(ONE)], Ticket("waits", max_sleep_us=0))
-        clock.forward(0.1)  # its cell is there now
+        clock.forward(0.1)  # the cell of the waiting task is there now
         assert not store.acquire([Spend(ONE)]).admitted
         assert not store.acquire([Spend(ONE)], Ticket("new", max_sleep_us=0)).admitted
         assert store.acquire([Spend(ONE)], Ticket("waits", START, max_sleep_us=0)).admitted
@@ -105,7 +105,7 @@ class LineSuite:
         assert store.acquire([Spend(ONE)], Ticket("t10", seen[10], max_sleep_us=0)).admitted
 
     def test_who_gave_itself_back_passes_nobody(self, store: Store, clock: Clock) -> None:
-        """Its place is newer than its message says: it was not woken for a turn."""
+        """Its place is newer than the one in its message, so the task was not woken for its turn."""
         store.acquire([Spend(ONE)])
         message = store.acquire([Spend(ONE)], Ticket("t", max_sleep_us=0)).first_seen_us
         clock.forward(0.1)
@@ -131,7 +131,7 @@ class LineSuite:
         assert waiting == [24, 9, 1] or waiting[-1] <= 1
 
     def test_lost_ticket_keeps_its_place(self, store: Store, clock: Clock) -> None:
-        """A task carries when it was first seen: it comes back to its place if its ticket is gone."""
+        """A task carries the time of its first denial, so it comes back to its place if its ticket is lost."""
         store.acquire([Spend(ONE)])
         first = store.acquire([Spend(ONE)], Ticket("early", max_sleep_us=0)).first_seen_us
         clock.now += 2
@@ -176,7 +176,7 @@ class LineSuite:
     def test_of_two_limits_none_is_booked_for_later_than_it_could_be(
         self, store: Store, clock: Clock
     ) -> None:
-        """Else the cells of one limit until then would be lost to the sleep for the other."""
+        """Otherwise the cells of one limit would be lost while the task sleeps for the other limit."""
         store.acquire([Spend(ONE)])
         other = RateLimit("other", 100, 1, margin=0)
         both = [Spend(ONE), Spend(other)]
@@ -189,7 +189,8 @@ class LineSuite:
         assert store.peek([Spend(other)]).wait_us == 20_000
 
     def test_nothing_passes_who_saves_up_for_a_large_cost(self, store: Store, clock: Clock) -> None:
-        """Four units exist, and the head needs five: no task behind it takes them, woken or new."""
+        """Four units exist, and the first task in line needs five. No task behind it takes them, whether woken or
+        new."""
         store.acquire([Spend(FIVE, cost=5)])
         seen = {}
         for n, cost in enumerate((5, 1)):
@@ -206,7 +207,7 @@ class LineSuite:
     def test_a_large_cost_that_does_not_come_is_waited_for_as_long_as_it_saves_up(
         self, store: Store, clock: Clock
     ) -> None:
-        """It is late after a second, and its five units would take half a second."""
+        """The task is late after a second, and its five units would take half a second more."""
         store.acquire([Spend(FIVE, cost=5)])
         store.acquire([Spend(FIVE, cost=5)], Ticket("dead", max_sleep_us=0))
         clock.now += 1
@@ -224,11 +225,11 @@ class LineSuite:
         for n in range(10):
             store.acquire([Spend(FIVE, cost=5)], Ticket(f"dead{n}", max_sleep_us=0))
         store.acquire([Spend(FIVE)], Ticket("small", max_sleep_us=0))
-        clock.forward(2.51)  # three are more than a second late
+        clock.forward(2.51)  # three tasks are more than a second late
         assert store.acquire([Spend(FIVE)], Ticket("small", START, max_sleep_us=0)).admitted
 
     def test_who_does_not_come_is_not_waited_for(self, store: Store, clock: Clock) -> None:
-        """Three promised to come and are a second late; those behind them move up."""
+        """Three tasks were expected and are a second late, so the tasks behind them move up."""
         store.acquire([Spend(ONE)])
         for n in range(40):
             store.acquire([Spend(ONE)], Ticket(f"dead{n}", max_sleep_us=0))
@@ -244,14 +245,14 @@ class LineSuite:
         for n in range(40):
             store.acquire([Spend(ONE)], Ticket(f"t{n}", max_sleep_us=0))
         clock.forward(1.35)
-        for name in ("new", "newer"):  # as if nobody else waited
+        for name in ("new", "newer"):  # these are admitted as if no other task waited
             store.acquire([Spend(ONE)], Ticket(name, max_sleep_us=0))
         ticket = Ticket("t0", START, max_sleep_us=0)
         assert not store.acquire([Spend(ONE)], ticket).admitted  # its cell has just been taken
         clock.forward(0.1)
         assert store.acquire([Spend(ONE)], ticket).admitted
         wait = store.acquire([Spend(ONE)], Ticket("last", max_sleep_us=0)).wait_us
-        assert wait > 2_500_000  # behind those who are not late yet
+        assert wait > 2_500_000  # it stands behind the tasks that are not late yet
 
     def test_unequal_costs_wait_about_right(self, store: Store, clock: Clock) -> None:
         store.acquire([Spend(FIVE, cost=5)])

@@ -1,10 +1,10 @@
-"""The fragile API: it answers 429 over its own exact sliding window, and counts everything.
+"""The fragile API. It counts all calls, and answers 429 if a call exceeds the limit of its own exact sliding window.
 
     python -m fleetlimit.demo.api PORT LIMIT PER
 
-`GET /charge/<n>` is a call; `GET /calls/<n>` tells those so far, but for the first n; `POST /forget`
-starts anew. It is a process of its own: what stamps the calls must not share an interpreter with what
-sends them.
+`GET /charge/<n>` is a call. `GET /calls/<n>` lists the calls so far, without the first n. `POST /forget` forgets all
+calls. The API is a process of its own, because the program that stamps the calls must not share an interpreter with the
+program that sends them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-#: When (seconds, this host's monotonic clock), which number, and whether it was accepted.
+#: A call: its time (seconds of this host's monotonic clock), its number, and whether it was accepted.
 Call: TypeAlias = tuple[float, int, bool]
 
 
@@ -64,7 +64,8 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(200 if accepted else 429, {"accepted": accepted})
         if self.verbose:
             said = "200" if accepted else "429 too many requests"
-            print(f"call {number}: {said}\n", end="", flush=True)  # one write: threads call
+            # In one write, because many threads print.
+            print(f"call {number}: {said}\n", end="", flush=True)
 
     def do_POST(self) -> None:
         self.window.forget()
@@ -78,23 +79,23 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Silent: it would be a line per call."""
+        """Print nothing, because it would be a line per call."""
 
 
 class Server(ThreadingHTTPServer):
-    request_queue_size = 512  # a herd of callers is what the demo is about
+    request_queue_size = 512  # the demo sends many calls at once
     daemon_threads = True
 
 
 def serve(port: int, limit: int, per: float, host: str = "127.0.0.1") -> Server:
-    """A server, bound but not yet running; its `window` holds the calls."""
-    sys.setswitchinterval(0.0005)  # a call is stamped when it arrives, not when Python's turn comes
+    """A server that is bound but does not run yet. Its `window` holds the calls."""
+    sys.setswitchinterval(0.0005)  # so that a call is stamped soon after it arrives
     handler = type("BoundHandler", (Handler,), {"window": Window(limit, per)})
     return Server((host, port), handler)
 
 
 class Observer:
-    """Asks a running API what it saw, and keeps what it was told."""
+    """Asks a running API for its calls, and keeps them."""
 
     def __init__(self, url: str) -> None:
         self._url = urlsplit(url)
@@ -107,12 +108,12 @@ class Observer:
         return list(self._calls)
 
     def forget(self) -> None:
-        """Have the API start anew."""
+        """Let the API forget all calls."""
         self._ask("POST", "/forget")
         self._calls.clear()
 
     def _ask(self, method: str, path: str) -> Any:
-        # Not urllib: that may go through a proxy, which knows nothing of the hosts in here.
+        # Not urllib, which may use a proxy that does not know the hosts in a container network.
         connection = http.client.HTTPConnection(str(self._url.hostname), self._url.port, timeout=10)
         try:
             connection.request(method, path)

@@ -1,4 +1,4 @@
-"""The demo's Celery app: one task for the product and one for each baseline, all calling one API."""
+"""The demo's Celery app: one task with fleetlimit and one for each baseline. All of them call the same API."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _local = threading.local()
 
 
 def _connection() -> http.client.HTTPConnection:
-    """This thread's own, kept as a good client keeps it."""
+    """This thread's connection, which is kept open between calls."""
     found: http.client.HTTPConnection | None = getattr(_local, "connection", None)
     if found is None:
         address = urlsplit(API)
@@ -48,7 +48,8 @@ def _connection() -> http.client.HTTPConnection:
 
 @signals.worker_process_init.connect  # type: ignore[untyped-decorator]  # Celery has no type hints
 def _warm(**_: Any) -> None:
-    """Connect, and go the way of a call once, before the first: the limit counts when it arrives."""
+    """Connect and make a first request, so that the first call is not delayed: the API counts calls when they
+    arrive."""
     with contextlib.suppress(OSError, http.client.HTTPException):  # the first call will say so
         for _again in range(2):
             _connection().request("GET", "/calls/0")
@@ -56,7 +57,7 @@ def _warm(**_: Any) -> None:
 
 
 def call_api(number: int) -> int:
-    """One call; returns its HTTP status."""
+    """Make one call and return its HTTP status."""
     connection = _connection()
     try:
         connection.request("GET", f"/charge/{number}")
@@ -71,19 +72,19 @@ def call_api(number: int) -> int:
 @app.task  # type: ignore[untyped-decorator]  # Celery has no type hints
 @rate_limited("fragile-api", LIMIT, per=PER, margin=MARGIN)
 def charge(number: int) -> int:
-    """With fleetlimit: two lines."""
+    """With fleetlimit, which takes two lines."""
     return call_api(number)
 
 
 @app.task(rate_limit=f"{LIMIT / PER:g}/s")  # type: ignore[untyped-decorator]  # Celery has no type hints
 def charge_celery(number: int) -> int:
-    """With Celery's own `rate_limit`: every worker counts for itself."""
+    """With Celery's own `rate_limit`, under which each worker counts for itself."""
     return call_api(number)
 
 
 @app.task(bind=True, max_retries=None)  # type: ignore[untyped-decorator]  # Celery has no type hints
 def charge_retry(self: Any, number: int) -> int:
-    """With a shared limiter and plain retries: all who wait are told the same instant."""
+    """With a shared limiter and plain retries, under which all waiting tasks are told the same time."""
     decision = _limiter().acquire(RateLimit("fragile-api-retry", LIMIT, PER))
     if not decision:
         raise self.retry(countdown=decision.retry_after)

@@ -1,4 +1,4 @@
-"""Run one variant with real workers, and say what the API saw."""
+"""Runs one variant with real workers, and reports the calls that the API saw."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ VARIANTS = {
     "celery rate_limit": "fleetlimit.demo.app.charge_celery",
     "retry(countdown)": "fleetlimit.demo.app.charge_retry",
 }
-#: Where Celery keeps its default queue in Redis, and what workers hold of it.
+#: The keys in Redis of Celery's default queue, and of the messages that workers hold.
 QUEUE, UNACKED = "celery", "unacked"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one variant did. `worst_window`: most calls in any window of `per` seconds."""
+    """The result of one variant. `worst_window`: the most calls in any window of `per` seconds."""
 
     limit: int
     per: float
@@ -65,7 +65,7 @@ class Result:
 
 
 def worst_window(times: Sequence[float], per: float) -> int:
-    """The most of `times` (sorted) in any half-open window of `per`, checked over every start."""
+    """The largest number of `times` (sorted) in any half-open window of `per` seconds."""
     return max((bisect_right(times, t + per - 1e-9) - i for i, t in enumerate(times)), default=0)
 
 
@@ -75,20 +75,23 @@ class FleetError(RuntimeError):
 
 @dataclass(frozen=True)
 class Worker:
-    """A Celery worker, the leader of its own process group."""
+    """A Celery worker, which leads a process group of its own."""
 
     process: subprocess.Popen[bytes]
     log: Path
 
     def ready(self) -> bool:
-        """Whether it takes tasks. :raises FleetError: when it has ended instead."""
+        """Whether the worker takes tasks.
+
+        :raises FleetError: if it has ended instead.
+        """
         said = self.log.read_text(errors="replace")
         if self.process.poll() is not None:
             raise FleetError(f"a worker ended while starting:\n{said[-2000:]}")
         return " ready." in said
 
     def kill(self) -> None:
-        """End it and its pool now, whatever they are doing, if it has not ended yet."""
+        """Kill the worker and its pool, unless it has ended."""
         if self.process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -96,7 +99,7 @@ class Worker:
 
 
 class Fleet:
-    """A broker, an API and workers, each a process or server of its own, on loopback."""
+    """A broker, an API and workers, each in a process of its own, on loopback."""
 
     def __init__(self, folder: Path, url: str, api: Observer, env: dict[str, str]) -> None:
         self.folder, self.url, self.api, self.env = folder, url, api, env
@@ -104,9 +107,10 @@ class Fleet:
 
     @contextmanager
     def workers(self, count: int, concurrency: int) -> Iterator[None]:
-        """Celery workers, ready. They end gently, or at once when the body raises.
+        """Start Celery workers and wait until they are ready. At the end they stop gently, or are killed if the body
+        raises.
 
-        :raises FleetError: with the end of its log, for a worker that does not start.
+        :raises FleetError: for a worker that does not start, with the end of its log.
         """
         workers: list[Worker] = []
         try:
@@ -116,7 +120,7 @@ class Fleet:
                 until(worker.ready, f"the start of a worker ({worker.log})", 60)
             yield
             for worker in workers:
-                worker.process.terminate()  # all together: a worker takes a second to end
+                worker.process.terminate()  # all together, because each worker takes a second to end
             for worker in workers:
                 stop(worker.process)
         finally:
@@ -124,19 +128,20 @@ class Fleet:
                 worker.kill()
 
     def worker(self, n: int, concurrency: int, **env: str) -> Worker:
-        """Start one; it is not ready yet."""
+        """Start one worker without waiting until it is ready."""
         log = self.folder / f"worker{n}-{time.monotonic_ns()}.log"
-        # In real life the API is elsewhere; here it must not be slowed by those who call it.
+        # In real life the API is on another host. Here its callers must not slow it down.
         command = [
             "nice", "-n", "5", sys.executable, "-m", "celery", "-A", "fleetlimit.demo.app", "worker",
             "-n", f"demo{n}@%h", "-c", str(concurrency), "-l", "INFO",
             "--without-gossip", "--without-mingle", "--without-heartbeat",
         ]  # fmt: skip
-        # A session of its own: Ctrl-C in the terminal reaches us alone, and we end the workers.
+        # The worker gets a session of its own, so that Ctrl-C in the terminal reaches only this process, which then
+        # ends the workers.
         return Worker(spawn(command, log, env={**self.env, **env}, start_new_session=True), log)
 
     def send(self, task: str, tasks: int) -> None:
-        """Send the backlog: numbers 0, 1, 2, ..., in order."""
+        """Send the backlog: the numbers 0, 1, 2, ..., in order."""
         from celery import Celery
 
         with Celery(broker=self.url) as sender:
@@ -148,7 +153,10 @@ class Fleet:
     def run(
         self, task: str, tasks: int, *, patience: float, tick: Callable[[list[Call], int], None]
     ) -> tuple[list[Call], int]:
-        """Drain a backlog; the calls the API saw, and the deliveries the workers saw."""
+        """Send a backlog and wait until it has drained.
+
+        :return: the calls that the API saw, and the number of deliveries that the workers saw.
+        """
         self.redis.flushall()
         self.api.forget()
         self.send(task, tasks)
@@ -159,13 +167,14 @@ class Fleet:
         return self.seen()
 
     def seen(self) -> tuple[list[Call], int]:
-        """The calls the API saw since the last run began, and the deliveries the workers saw."""
+        """The calls that the API has seen since the last run began, and the number of deliveries that the workers
+        saw."""
         from fleetlimit.demo.app import DELIVERIES
 
         return self.api.calls(), int(self.redis.get(DELIVERIES) or 0)
 
     def settle(self, patience: float) -> None:
-        """Wait until no worker holds a message and no call comes in, so that stragglers are seen."""
+        """Wait until no worker holds a message and no more calls come in, so that late calls are seen."""
         give_up, quiet, before = time.monotonic() + patience, 0, -1
         while quiet < 3 and time.monotonic() < give_up:
             held = int(self.redis.llen(QUEUE)) + int(self.redis.hlen(UNACKED))
@@ -194,7 +203,7 @@ def fleet(limit: int, per: float, **env: str) -> Iterator[Fleet]:
 
 @contextmanager
 def fragile_api(folder: Path, limit: int, per: float) -> Iterator[str]:
-    """The API; its URL."""
+    """Run the API, and yield its URL."""
     port = free_port()
     command = [sys.executable, "-m", "fleetlimit.demo.api", str(port), str(limit), str(per)]
     process = spawn(command, folder / "api.log")

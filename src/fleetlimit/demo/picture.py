@@ -1,4 +1,4 @@
-"""The picture: for each variant, the calls the API got within the last `per` seconds, over time."""
+"""Draws the picture: for each variant, the calls that the API got within the last `per` seconds, over time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _INK, _QUIET, _GOOD, _BAD, _LIMIT = "#1f2933", "#6b7785", "#2a78b5", "#e4572e", 
 _TITLES = {
     OURS: ("fleetlimit", "one limit for the whole fleet; every task waits for its own turn"),
     CELERY: ("Celery's rate_limit", "each worker counts for itself: together they are too fast"),
-    RETRY: ("self.retry(countdown=...)", "all who wait wake at once, one wins, the rest go round"),
+    RETRY: (
+        "self.retry(countdown=...)",
+        "all waiting tasks wake at once; one starts, the others retry",
+    ),
 }
 
 
@@ -45,7 +48,7 @@ def draw(plan: Plan, outcomes: Sequence[Outcome], path: Path) -> None:
 
 
 def trailing(times: Sequence[float], per: float) -> tuple[list[float], list[int]]:
-    """How many of `times` lie within the `per` seconds up to t, as steps: (every t, the count)."""
+    """How many of `times` lie within the `per` seconds before t, as steps: (every t, the counts)."""
     changes = sorted([(t, 1) for t in times] + [(t + per, -1) for t in times])
     at, counts, count = [], [], 0
     for t, change in changes:
@@ -99,7 +102,7 @@ def _title(axis: Any, name: str, meaning: str) -> None:
 
 
 def _facts(axis: Any, one: Result) -> None:
-    """The numbers beside the panel; what a reader would not want is red."""
+    """The numbers beside the panel. Bad numbers are red."""
     facts = [
         (f"worst window: {one.worst_window}, limit {one.limit}", one.worst_window > one.limit),
         (f"429s: {one.api_rejections}", one.api_rejections > 0),
@@ -124,7 +127,7 @@ def _words(figure: Figure, plan: Plan, height: float) -> None:
     )  # fmt: skip
     figure.text(
         left, 1 - 0.55 / height,
-        f"Height: calls that reached the API within the last {plan.per:g} s. It refuses what does "
+        f"Height: calls that reached the API within the last {plan.per:g} s. It refuses calls that do "
         "not fit under the dashed line.",
         fontsize=10, color=_QUIET, va="top",
     )  # fmt: skip

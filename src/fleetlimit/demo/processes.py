@@ -1,4 +1,4 @@
-"""Processes and servers that end with us: on loopback, on free ports."""
+"""Processes and servers on loopback and on free ports. They end when this process ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _die_with_parent() -> None:
 
 
 def spawn(command: Sequence[str], log: Path, **kwargs: Any) -> subprocess.Popen[bytes]:
-    """Start a process that is killed when we die, its output in `log`."""
+    """Start a process that is killed when this process dies. Its output goes into `log`."""
     with log.open("ab") as out:
         return subprocess.Popen(
             command,
@@ -41,7 +41,7 @@ def spawn(command: Sequence[str], log: Path, **kwargs: Any) -> subprocess.Popen[
 
 
 def stop(process: subprocess.Popen[bytes], patience: float = 10) -> None:
-    """SIGTERM, then SIGKILL."""
+    """End a process with SIGTERM, and after `patience` seconds with SIGKILL."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -58,7 +58,10 @@ def free_port() -> int:
 
 
 def until(condition: Callable[[], T], what: str, timeout: float = 30) -> T:
-    """Wait until `condition()` is true and return it. :raises TimeoutError: naming `what`."""
+    """Wait until `condition()` is true and return its value.
+
+    :raises TimeoutError: naming `what`.
+    """
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if value := condition():
@@ -73,9 +76,9 @@ def listening(port: int) -> bool:
 
 
 def server_binary(prefer: str | None = None) -> str:
-    """The embedded Valkey, else an installed `valkey-server` or `redis-server`.
+    """The path of the embedded Valkey, or else of an installed `valkey-server` or `redis-server`.
 
-    :raises ConfigurationError: when there is none.
+    :raises ConfigurationError: if there is none.
     """
     if prefer and (found := shutil.which(prefer)):
         return found

@@ -1,12 +1,11 @@
-"""The producer: it sends a backlog of charges, then tells what the API sees until all are done.
+"""The producer: it sends a backlog of charges, then prints what the API sees until all tasks are done.
 
     python -m fleetlimit.demo.producer TASKS [WORKERS]
 
-`WORKERS` is a host name that stands for every worker's host, as a service's name does in Compose:
-the backlog is sent once a worker answers on each. Without it, one worker is enough.
+`WORKERS` is a host name that stands for all hosts with workers, as the name of a service does in Compose. The backlog
+is sent once a worker on each host answers. Without `WORKERS`, one worker is enough.
 
-The exit code is 0 if every task is done and the API saw no more calls than its limit in any window;
-else 1.
+The exit code is 0 if every task is done and the API saw no more calls than its limit in any window. Otherwise it is 1.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ PACE = 1.0
 
 @dataclass(frozen=True)
 class Seen:
-    """What the API saw of the tasks. `worst`: most calls in any window of `PER` seconds, rejected
-    ones too."""
+    """What the API saw of the tasks. `worst`: the most calls in any window of `PER` seconds, rejected calls
+    included."""
 
     called: int
     done: int
@@ -56,8 +55,8 @@ class Seen:
 
 
 class ApiClock:
-    """The API's clock, read here. It is known only from the calls' times: by the freshest of all
-    the answers so far."""
+    """The API's clock, as far as it is known here. It is computed from the times of calls: the freshest answer so far
+    counts."""
 
     def __init__(self) -> None:
         self._ahead = math.inf
@@ -73,7 +72,7 @@ class ApiClock:
 
 
 def workers(host: str | None) -> list[str]:
-    """The names of the workers that answer; none as long as one of the hosts lacks its worker."""
+    """The names of the workers that answer. The list is empty as long as a host has no worker that answers."""
     names = [name for reply in app.control.ping(timeout=1) for name in reply]
     return names if len(names) >= _hosts(host) else []
 
@@ -82,7 +81,7 @@ def _hosts(name: str | None) -> int:
     try:
         return len(socket.gethostbyname_ex(name)[2]) if name else 1
     except OSError:
-        return 1  # no such name yet
+        return 1  # the name does not exist yet
 
 
 def send(tasks: int) -> None:
@@ -92,7 +91,8 @@ def send(tasks: int) -> None:
 
 
 def watch(api: Observer, tasks: int) -> None:
-    """Print a line per `PACE` until all have called, or take three times as long as they should."""
+    """Print a line every `PACE` seconds, until all tasks have called, or until three times the expected time is
+    over."""
     clock = ApiClock()
     give_up = time.monotonic() + 30 + 3 * tasks * PER / LIMIT
     while True:
@@ -131,7 +131,7 @@ def main(argv: list[str]) -> int:
     api.forget()
     send(tasks)
     watch(api, tasks)
-    time.sleep(PER)  # a call too many may still be on its way
+    time.sleep(PER)  # an unwanted call may still be on its way
     seen = Seen.of(api.calls())
     say(verdict(seen, tasks, fleet))
     return 0 if seen.limit_held and seen.done == tasks else 1

@@ -1,4 +1,4 @@
-"""The demo's one run: the same backlog for each variant, one after the other, on the same workers."""
+"""Runs the demo: the same backlog for each variant, one after the other."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from fleetlimit.demo.measure import VARIANTS, Fleet, Result, fleet, result
 __all__ = ["CELERY", "OURS", "RETRY", "Outcome", "Plan", "Watcher", "document", "play"]
 
 OURS, CELERY, RETRY = VARIANTS
-#: How long a variant may take, as (times the ideal, and seconds more).
+#: How long a variant may take: (a multiple of the ideal time, and seconds on top of it).
 _PATIENCE = {OURS: (1.0, 10.0), CELERY: (1.0, 5.0), RETRY: (1.5, 5.0)}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. `concurrency`: processes in each worker's pool.
+    """The numbers of a run. `concurrency`: the processes in each worker's pool.
 
-    The period is 3 s and not 1 because the way of a call from its task to the API may vary by the
-    limit's margin, 1 % of the period: a busy laptop does not keep to 10 ms, but to 30.
+    The period is 3 s and not 1 s, because the time of a call from its task to the API may vary by the limit's margin,
+    1 % of the period. On a busy laptop it varies by more than 10 ms, but not by more than 30 ms.
     """
 
     limit: int = 30
@@ -37,24 +37,25 @@ class Plan:
         return list(VARIANTS) if self.baselines else [OURS]
 
     def size(self, variant: str) -> int:
-        """How many tasks a variant gets: all; but Celery's `rate_limit` a window's worth and a bit.
+        """How many tasks a variant gets: all of them, but with Celery's `rate_limit` a little more than a window's
+        worth.
 
-        That is enough to see what it does. Behind a longer backlog each worker falls to about one
-        task a second, which is another story (compare celery/celery#5927).
+        These are enough to see the effect. With a longer backlog each worker slows down to about one task a second,
+        which is another problem (compare celery/celery#5927).
         """
         if variant == CELERY:
             return min(self.tasks, max(2, self.limit * self.workers * 6 // 5))
         return self.tasks
 
     def patience(self, variant: str) -> float:
-        """Seconds after which a variant is ended, done or not."""
+        """The seconds after which a variant is ended, even if tasks are left."""
         times, more = _PATIENCE[variant]
         return times * self.size(variant) * self.per / self.limit + more
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One variant's calls, and what follows from them."""
+    """The calls of one variant, and its result."""
 
     variant: str
     calls: Sequence[Call]
@@ -62,7 +63,7 @@ class Outcome:
 
 
 class Watcher(Protocol):
-    """Who looks on: a live view, or lines of text."""
+    """Shows the progress: a live view, or lines of text."""
 
     def starting(self) -> None:
         """The servers and workers are about to start."""
@@ -70,20 +71,20 @@ class Watcher(Protocol):
     def began(self, variant: str) -> None: ...
 
     def tick(self, variant: str, calls: Sequence[Call], deliveries: int) -> None:
-        """What was seen so far, ten times a second."""
+        """Called ten times a second with the calls and deliveries so far."""
 
     def ended(self, outcome: Outcome) -> None: ...
 
 
 def play(plan: Plan, watcher: Watcher) -> list[Outcome]:
-    """Run all variants of `plan`; fleetlimit's own is the first."""
+    """Run all variants of `plan`. The first one is fleetlimit."""
     watcher.starting()
     outcomes = []
     with fleet(plan.limit, plan.per) as ours:
         for variant in plan.variants:
             watcher.began(variant)
-            # Workers of its own: what one variant left in a worker's memory (tasks held back by
-            # `rate_limit`, say) would run into the next one's measurement.
+            # Each variant has its own workers. Tasks that one variant left in a worker's memory (for instance tasks
+            # that `rate_limit` holds back) would disturb the measurement of the next variant.
             with ours.workers(plan.workers, plan.concurrency):
                 outcomes.append(_one(plan, ours, variant, watcher))
             watcher.ended(outcomes[-1])
@@ -99,13 +100,13 @@ def _one(plan: Plan, ours: Fleet, variant: str, watcher: Watcher) -> Outcome:
         tick=lambda calls, deliveries: watcher.tick(variant, calls, deliveries),
     )
     if len(calls) >= size:
-        ours.settle(5)  # what comes after the last task's call, a duplicate say, counts as well
+        ours.settle(5)  # calls after that of the last task (for instance duplicates) count as well
     calls, deliveries = ours.seen()
     return Outcome(variant, calls, result(calls, deliveries, size, plan.limit, plan.per))
 
 
 def document(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """The run as one JSON object: fleetlimit's numbers, the baselines' under `baselines`."""
+    """The run as one JSON object: the numbers of fleetlimit, and those of the baselines under `baselines`."""
     ours, *baselines = outcomes
     return {
         **_numbers(ours),

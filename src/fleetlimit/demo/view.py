@@ -1,4 +1,4 @@
-"""What the reader sees: a live table while it runs (or a few lines of text), then one screen."""
+"""Shows the demo: a live table while it runs (or a few lines of text), then one screen with the results."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["Lines", "Screen", "console_for", "screen", "watching"]
 
 _WIDEST = 100
 _LEGEND = {
-    "worst window": "the most calls the API got within any {per:g} s, refused ones included",
+    "worst window": "most calls to the API within any {per:g} s, refused calls included",
     "429s": "calls the API refused; completed: tasks whose call it accepted",
-    "deliveries": "times a worker took the task from the queue until it was through",
-    "drain / ideal": "1.00 is the fastest that keeps the limit; less is too fast",
+    "deliveries": "how often workers took a task from the queue until it was done",
+    "drain / ideal": "1.00 is as fast as the limit allows; less is too fast",
 }
 
 
 def console_for(stream: IO[str]) -> Console:
-    """A console on `stream`, never wider than reads well."""
+    """A console on `stream` that is not too wide to read."""
     console = Console(file=stream, highlight=False)
     console.width = min(console.width, _WIDEST)
     return console
@@ -49,7 +49,7 @@ class Lines:
         self._write(f"{variant}: {plan.size(variant)} tasks to {_workers(plan)} ...")
 
     def tick(self, variant: str, calls: Sequence[Call], deliveries: int) -> None:
-        """Silent: a line ten times a second would be too many."""
+        """Print nothing, because ten lines a second would be too many."""
 
     def ended(self, outcome: Outcome) -> None:
         one = outcome.result
@@ -68,7 +68,7 @@ class Screen:
         self._seen: dict[str, tuple[Sequence[Call], int]] = {}
 
     def starting(self) -> None:
-        """Nothing to add: the table says that all wait."""
+        """Do nothing, because the table shows that all tasks wait."""
 
     def began(self, variant: str) -> None:
         self._now = variant
@@ -114,18 +114,18 @@ class Screen:
 
 @contextmanager
 def watching(plan: Plan, console: Console, quiet: bool) -> Iterator[Watcher]:
-    """A live table where there is a terminal; lines of text where not, or when `quiet`."""
+    """A live table in a terminal; lines of text elsewhere, or if `quiet`."""
     if quiet or not console.is_terminal:
         yield Lines(plan, lambda line: console.print(line, markup=False, soft_wrap=True))
         return
     view = Screen(plan)
-    # Transient: the final screen takes its place.
+    # Transient, because the final screen takes its place.
     with Live(view, console=console, refresh_per_second=5, transient=True):
         yield view
 
 
 def screen(plan: Plan, outcomes: Sequence[Outcome], picture: str | None) -> RenderableType:
-    """The one screen that explains itself: what was run, the numbers, what they mean."""
+    """The final screen: what was run, the numbers, and what they mean."""
     parts: list[RenderableType] = [_title(plan), _setting(plan, outcomes), ""]
     parts += [_numbers(plan, outcomes), "", _legend(plan), ""]
     parts += [_meaning(plan, outcomes), ""]
@@ -142,10 +142,10 @@ def _title(plan: Plan) -> Text:
 def _setting(plan: Plan, outcomes: Sequence[Outcome]) -> Text:
     text = (
         "Each task calls a real HTTP API once. The API counts all calls itself and answers 429 to "
-        f"any above {plan.limit} within {plan.per:g} s."
+        f"calls above {plan.limit} within {plan.per:g} s."
     )
     if len(outcomes) > 1:
-        text += f" {len(outcomes)} runs; only the way to limit differs:"
+        text += f" The {len(outcomes)} runs limit them differently:"
     return Text(text)
 
 
@@ -181,7 +181,7 @@ def _legend(plan: Plan) -> Table:
 
 
 def _meaning(plan: Plan, outcomes: Sequence[Outcome]) -> Group:
-    """Two lines for each variant: how the task is limited, and what came of it."""
+    """Two lines for each variant: how the task is limited, and the result."""
     lines = []
     for one in outcomes:
         code, text = _TELL[one.variant](plan, one.result)
@@ -194,28 +194,28 @@ def _meaning(plan: Plan, outcomes: Sequence[Outcome]) -> Group:
 def _ours(plan: Plan, one: Result) -> tuple[str, str]:
     code = f'@rate_limited("fragile-api", {plan.limit}, per={plan.per:g})'
     if one.promise_kept:
-        return code, "One limit for the whole fleet: never exceeded, nothing refused, nothing lost."
+        return code, "One limit for the whole fleet: never exceeded, no call refused, no task lost."
     broken = [
         f"{one.worst_window} calls in a window" * (one.worst_window > one.limit),
         f"{one.api_rejections} times 429" * (one.api_rejections > 0),
         f"{one.tasks - one.completed} tasks not done" * (one.completed < one.tasks),
     ]
-    return code, "THE PROMISE BROKE: " + ", ".join(filter(None, broken)) + "."
+    return code, "THE PROMISE WAS BROKEN: " + ", ".join(filter(None, broken)) + "."
 
 
 def _celery(plan: Plan, one: Result) -> tuple[str, str]:
     code = f'@app.task(rate_limit="{plan.limit / plan.per:g}/s")'
     if plan.workers == 1:
-        return code, "Each worker counts for itself: right with this one worker, wrong with two."
-    text = f"Each worker counts for itself: {plan.workers} workers, {plan.workers} x the limit."
+        return code, "Each worker counts for itself: right with one worker, wrong with two."
+    text = f"Each worker counts for itself, so {plan.workers} workers allow {plan.workers} x the limit."
     return code, text + f" ({one.tasks} tasks show it.)" * (one.tasks < plan.tasks)
 
 
 def _retry(plan: Plan, one: Result) -> tuple[str, str]:
-    rounds = f"{one.deliveries_per_task:.0f} rounds a task"
+    rounds = f"{one.deliveries_per_task:.0f} rounds per task"
     return (
         "self.retry(countdown=retry_after)",
-        f"All who wait are told the same instant: all wake, one wins. {rounds}.",
+        f"All waiting tasks get the same time: all wake, one starts. {rounds}.",
     )
 
 

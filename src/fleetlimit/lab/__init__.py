@@ -1,1 +1,1 @@
-"""`fleetlimit lab`: a page to try limits on, run by the real algorithms on a simulated clock."""
+"""`fleetlimit lab`: a page on which you can try limits. It runs the real algorithms on a simulated clock."""

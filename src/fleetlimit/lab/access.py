@@ -1,10 +1,9 @@
-"""Who may ask: pages of the lab itself, from the address it listens on, one run at a time each.
+"""Decides which requests are answered: only those of the lab's own page, and one run at a time for each client.
 
-A browser on this machine also runs the pages of other sites, and those can send requests to any
-address that the browser reaches. Three headers, which no page can forge, tell them apart: `Host`
-is the name in the URL (another site's, if that site points its own name at this machine),
-`Origin` is the asking page's address, and `Sec-Fetch-Site` says how that page relates to this one,
-also for an image or a form, which have no `Origin`.
+A browser on this machine also runs the pages of other sites, and those can send requests to any address that the
+browser reaches. Three headers, which no page can forge, distinguish them. `Host` is the name in the URL (that of
+another site, if the site points its own name at this machine). `Origin` is the address of the page that asks.
+`Sec-Fetch-Site` says how that page relates to this one, also for an image or a form, which have no `Origin`.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 __all__ = ["RUNS", "Busy", "Gate", "OwnPagesOnly"]
 
-#: Runs at the same time, of all clients together.
+#: At most so many runs go on at the same time, for all clients together.
 RUNS = 4
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 class OwnPagesOnly:
-    """Answers 403 to what other sites' pages send.
+    """Answers 403 to requests from the pages of other sites.
 
     :param name: the host name or address that the server was told to listen on.
     """
@@ -53,7 +52,7 @@ class OwnPagesOnly:
         return ""
 
     def _is_ours(self, host: str, address: str, port: int) -> bool:
-        """Whether `Host` is a name of ours with our port, or the address that was connected to."""
+        """Whether `Host` is one of our names with our port, or the address to which the client connected."""
         name, colon, number = host.rpartition(":")
         if not colon or number.endswith("]"):  # an IPv6 address without a port
             name, number = host, "80"
@@ -61,7 +60,7 @@ class OwnPagesOnly:
 
 
 def _by_us_or_the_user(headers: Headers, path: str) -> bool:
-    """Whether this page or the user's address bar asks, or a link elsewhere leads to the page."""
+    """Whether the request comes from this page or from the user's address bar, or follows a link to the page."""
     if headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
         return True
     opened = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
@@ -79,7 +78,7 @@ def _plain(name: str) -> str:
 
 
 class Busy(Exception):
-    """There is no room for a run now. `status`: 429 if the client itself has one, else 503."""
+    """No run can begin now. `status`: 429 if the client itself has a run, else 503."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -87,9 +86,9 @@ class Busy(Exception):
 
 
 class Gate:
-    """Lets each client have one run at a time, and all of them together `RUNS`.
+    """Lets each client have one run at a time, and all clients together `RUNS`.
 
-    Used by the event loop's thread alone, so it needs no lock.
+    Only the event loop's thread uses it, so it needs no lock.
     """
 
     def __init__(self) -> None:
@@ -97,11 +96,14 @@ class Gate:
 
     @contextmanager
     def run(self, client: str) -> Iterator[None]:
-        """Hold a place while a run of this client goes on. :raises Busy: if there is none."""
+        """Hold a place while a run of this client goes on.
+
+        :raises Busy: if there is no place.
+        """
         if client in self._running:
-            raise Busy(429, "a run of yours is still going on: one at a time")
+            raise Busy(429, "another run of this client is still going on")
         if len(self._running) >= RUNS:
-            raise Busy(503, f"{RUNS} runs of other clients are going on: no more at a time")
+            raise Busy(503, f"{RUNS} runs of other clients are still going on")
         self._running.add(client)
         try:
             yield

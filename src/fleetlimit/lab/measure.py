@@ -1,4 +1,4 @@
-"""What a run is measured by: the worst window, the count over time, the ideal drain."""
+"""Measures a run: the worst window, the count over time, the ideal drain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ideal", "trailing", "worst_window"]
 
 
 def worst_window(starts: Sequence[int], per_us: int) -> tuple[int, int]:
-    """The most of `starts` (sorted) in any window `[t, t + per)`, and the first t that holds them."""
+    """The largest number of `starts` (sorted) in any window `[t, t + per)`, and the first such t."""
     counts = [bisect_left(starts, t + per_us) - n for n, t in enumerate(starts)]
     if not counts:
         return 0, 0
@@ -21,7 +21,7 @@ def worst_window(starts: Sequence[int], per_us: int) -> tuple[int, int]:
 
 
 def trailing(starts: Sequence[int], per_us: int) -> list[tuple[int, int]]:
-    """Steps of the count of `starts` (sorted) within the last `per`: (from when, how many)."""
+    """The number of `starts` (sorted) within the last period, as steps: (from when, how many)."""
     changes: dict[int, int] = {0: 0}
     for t in starts:
         changes[t] = changes.get(t, 0) + 1
@@ -34,7 +34,7 @@ def trailing(starts: Sequence[int], per_us: int) -> list[tuple[int, int]]:
 
 
 def ideal(limit: RateLimit, arrivals: Sequence[int]) -> int:
-    """When the last of `arrivals` starts if each starts, in order, the instant the limit lets it."""
+    """When the last of `arrivals` starts if all start in order, each as soon as the limit admits it."""
     state: Any = None
     now = 0
     for at in arrivals:

@@ -1,4 +1,4 @@
-"""A run as the page shows it: marks, curve, figures and words. The page only draws them."""
+"""A run in the form that the page shows: marks, curve, figures and words. The page only draws them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _ALIGNED = ("fixed_window", "sliding_counter")
 
 
 def report(run: Run) -> dict[str, Any]:
-    """A JSON document; times are microseconds since the start of the run.
+    """A JSON document. Its times are microseconds since the start of the run.
 
-    `period`: `per` in words. `view`: what the time axis spans. `worst`: the fullest window.
-    `marks`: [at, instance, admitted, wait, request, which of its asks], in order of `at`.
+    `period`: `per` in words. `view`: the ends of the time axis. `worst`: the fullest window.
+    `marks`: [at, instance, admitted, wait, request, number of the ask], in order of `at`.
     `curve`: [from when, starts within the last period].
     """
     scenario, limit = run.scenario, run.scenario.rate_limit()
@@ -59,16 +59,16 @@ def report(run: Run) -> dict[str, Any]:
 
 
 def _label(scenario: Scenario, numbers: dict[str, Any]) -> str:
-    """What stands above the fullest window in the plot: `20 in 60 s: twice the limit`."""
+    """The text above the fullest window in the plot, such as `20 in 60 s: twice the limit`."""
     count = f"{numbers['worst']:,} in {scenario.period}"
     over = excess(scenario, numbers)
     return f"{count}: {over}" if over else count
 
 
 def _numbers(run: Run) -> dict[str, Any]:
-    """`planned`: the requests that the traffic would bring if a run had room for all of them.
-    `drain_us`: from the first arrival to the last start. `ideal_us`: the same if each request had
-    asked at the best instant; None where no request waits, and where some still do."""
+    """The numbers of a run. `planned`: the requests that the traffic would bring if a run had room for all of them.
+    `drain_us`: the time from the first arrival to the last start. `ideal_us`: the same if each request had asked at the
+    best moment; None if requests do not wait, or if some still wait at the end."""
     starts, count = run.starts, len(run.arrivals)
     drained = run.scenario.denied != "leave" and not run.waiting
     arrived = [run.base_us + at for at in run.arrivals]

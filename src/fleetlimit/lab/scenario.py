@@ -17,12 +17,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "traffic": ("steady", "burst", "boundary", "overload"),
     "instances": ("1", "3", "30"),
     #: Where the limit's state is kept: in each instance; shared, but read and written back in two
-    #: steps; shared, and changed in one step.
+    #: steps; shared and changed in one step.
     "state": ("private", "naive", "atomic"),
-    #: What a denied request does: give up; wait for `retry_after`; wait for its own turn in the line.
+    #: What a denied request does: it leaves; it waits for `retry_after`; it waits for its own turn in the line.
     "denied": ("leave", "countdown", "place"),
 }
-#: The least and the most of each number, both allowed.
+#: The smallest and the largest possible value of each number.
 RANGES: dict[str, tuple[float, float]] = {
     "limit": (1, 1_000),
     "per": (0.1, 86_400),
@@ -33,13 +33,13 @@ RANGES: dict[str, tuple[float, float]] = {
 
 
 class BadParameter(ValueError):
-    """Names the parameter and the value that was given."""
+    """A parameter with a wrong value. The text names the parameter and the value."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One run. `per` in seconds; `latency` in milliseconds, from a naive GET to its SET; `burst`
-    None: the algorithm's own default. The same scenario gives the same run."""
+    """The parameters of one run. `per` is in seconds. `latency` is the time from a naive GET to its SET, in
+    milliseconds. `burst` None is the algorithm's own default. The same scenario gives the same run."""
 
     algorithm: str = "gcra"
     traffic: str = "burst"
@@ -53,13 +53,13 @@ class Scenario:
     seed: int = 1
 
     def rate_limit(self) -> RateLimit:
-        """The limit as the library has it."""
+        """The limit as an object of the library."""
         return RateLimit(
             "partner-api", self.limit, self.per, algorithm=self.algorithm, burst=self.burst
         )
 
     def code(self) -> str:
-        """The same limit as a user writes it."""
+        """The limit as a user writes it in Python."""
         extra = "" if self.algorithm == "gcra" else f', algorithm="{self.algorithm}"'
         extra += "" if self.burst is None else f", burst={self.burst}"
         per = int(self.per) if self.per == int(self.per) else self.per
@@ -67,7 +67,7 @@ class Scenario:
 
     @property
     def period(self) -> str:
-        """`per` as the page says it: `86,400 s`."""
+        """`per` as the page shows it, such as `86,400 s`."""
         return f"{self.per:,.0f} s" if self.per == int(self.per) else f"{self.per:,} s"
 
     def as_dict(self) -> dict[str, Any]:
@@ -75,9 +75,9 @@ class Scenario:
 
 
 def parse(query: Mapping[str, str]) -> Scenario:
-    """The scenario of a URL's query; a parameter that is not in it has its default.
+    """The scenario of a URL's query. A parameter that is not in the query has its default.
 
-    :raises BadParameter: for a name that is unknown and a value that cannot be run.
+    :raises BadParameter: for an unknown name, or a value that is not possible.
     """
     names = {field.name for field in fields(Scenario)}
     for name, value in query.items():

@@ -1,4 +1,4 @@
-"""The page, and what it asks for: `GET /api/run?algorithm=...` plays a scenario and answers JSON."""
+"""Serves the page, and `GET /api/run?algorithm=...`, which plays a scenario and answers with JSON."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from fleetlimit.lab.simulate import simulate
 __all__ = ["app", "listen", "serve"]
 
 _STATIC = Path(__file__).parent / "static"
-#: The page needs nothing from elsewhere, and a browser holds it to that.
+#: The page needs nothing from other servers, and with these headers the browser does not let it load anything from
+#: them.
 _HEADERS = [
     (
         b"content-security-policy",
         b"default-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'",
     ),
     (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"no-cache"),  # a new version is seen at once
+    (b"cache-control", b"no-cache"),  # so that a new version is seen at once
 ]
-# Some hosts know another type, with which a browser does not run a module.
+# Some hosts have another type for this suffix, with which a browser does not run a module.
 mimetypes.add_type("text/javascript", ".js")
 
 
@@ -74,7 +75,10 @@ def _played(scenario: Scenario) -> Response:
 
 
 def app(name: str) -> Starlette:
-    """The lab as an application. :param name: the host name or address that it is served on."""
+    """The lab as an application.
+
+    :param name: the host name or address on which it is served.
+    """
     lab = Starlette(
         routes=[
             Route("/", _page),
@@ -88,7 +92,10 @@ def app(name: str) -> Starlette:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that takes connections from now on. :raises OSError: when that cannot be had."""
+    """A socket that accepts connections from now on.
+
+    :raises OSError: if the address or port cannot be used.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -102,8 +109,11 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(bound: socket.socket, host: str) -> None:
-    """Answer until Ctrl-C or SIGTERM. :param host: what `bound` was told to listen on."""
-    # No proxy stands in front: a client that names another address for itself is not believed.
+    """Answer requests until Ctrl-C or SIGTERM.
+
+    :param host: the host name or address on which `bound` listens.
+    """
+    # There is no proxy in front, so headers in which a client names another address for itself are ignored.
     config = uvicorn.Config(
         app(host), log_level="warning", timeout_graceful_shutdown=1, proxy_headers=False
     )

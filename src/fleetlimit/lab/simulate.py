@@ -1,7 +1,7 @@
-"""A fleet on a simulated clock: parameters in, events out. No wall clock, no sleep, no I/O.
+"""Simulates a fleet on a simulated clock, without a wall clock, a sleep or I/O.
 
-The library itself decides: a `MemoryStore` whose clock is the simulated one, or, for the naive GET
-and SET, the limit's own rule on a copy of its state.
+The library itself decides: a `MemoryStore` with the simulated clock, or, for the naive GET and SET, the limit's own
+rule on a copy of its state.
 """
 
 from __future__ import annotations
@@ -21,26 +21,24 @@ from fleetlimit.store.memory import MemoryStore
 
 __all__ = ["ASKS", "PERIODS", "Ask", "Run", "simulate"]
 
-#: A run ends after so many asks, because requests that all wake together ask very often ...
+#: A run ends after so many asks, because requests that all wake together ask very often.
 ASKS = 10_000
-#: ... and so many periods after the last arrival.
+#: A run also ends so many periods after the last arrival.
 PERIODS = 20
-#: A request that waits wakes up to so many microseconds late.
+#: A request that waits wakes up at most so many microseconds late.
 LATE_US = 10_000
-#: Noon: windows that are aligned to the epoch are aligned to the start of a run, and no time is 0.
+#: A run begins at noon, so windows that are aligned to the epoch are aligned to the start of a run, and no time is 0.
 _NOON_US = 12 * 3600 * 1_000_000
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A request asks for admission, for the first time or again. Times are microseconds since the
-    start of the run.
+    """One question of a request, for the first time or again. Times are microseconds since the start of the run.
 
     :param asked_us: when the request asked.
-    :param at_us: when the request started, if admitted (after a sleep in place, or a naive SET);
-        when it was denied, if not.
-    :param wait_us: how long the request was told to wait; 0 if admitted.
-    :param number: counts the asks of this request, from 1.
+    :param at_us: when the request started (after a sleep in place, or a naive SET), or when it was denied.
+    :param wait_us: how long the request was told to wait; 0 if it was admitted.
+    :param number: the number of this ask among those of the request, from 1.
     """
 
     asked_us: int
@@ -54,7 +52,7 @@ class Ask:
 
 @dataclass
 class Run:
-    """What happened. `cut`: how the run was ended early, by `ASKS` or by `PERIODS`; else empty."""
+    """The events of a run. `cut` says how the run was ended early (by `ASKS` or by `PERIODS`); else it is empty."""
 
     scenario: Scenario
     arrivals: list[int]
@@ -70,7 +68,7 @@ class Run:
 
     @property
     def waiting(self) -> int:
-        """Requests that neither started nor left."""
+        """The number of requests that have neither started nor left."""
         if self.scenario.denied == "leave":
             return 0
         return len(self.arrivals) - len(self.starts)
@@ -114,7 +112,7 @@ class _Fleet:
         return self.run
 
     def _at(self, when: int, event: Callable[[], None]) -> None:
-        self._count += 1  # events of one instant happen in the order in which they were planned
+        self._count += 1  # events at the same time happen in the order in which they were planned
         heappush(self._events, (when, self._count, event))
 
     def _ask(self, request: _Request) -> None:
@@ -125,13 +123,12 @@ class _Fleet:
             self._acquire(request)
 
     def _acquire(self, request: _Request) -> None:
-        """One atomic step in the store of the request's instance, or of all."""
+        """Ask in one atomic step, in the store of the request's instance or in the shared store."""
         store = self._stores[request.number % len(self._stores)]
         ticket = None
         if self.scenario.denied == "place":
-            # A horizon beyond the end of the run: no request asks again before its turn.
+            # As in the waiting room, a request asks again only at its turn: the horizon is beyond the end of the run.
             horizon_us = 2 * PERIODS * self.limit.per_us
-            # Who waits is asked again at its turn alone, as in the waiting room.
             ticket = Ticket(
                 str(request.number),
                 request.first_seen_us,
@@ -140,13 +137,13 @@ class _Fleet:
             )
         outcome = store.acquire([Spend(self.limit)], ticket)
         request.first_seen_us = outcome.first_seen_us
-        # Like a worker's task, it asks shortly before its turn and sleeps the rest in place.
+        # Like a task in a worker, the request asks shortly before its turn and sleeps until then.
         early_us = ticket.lead_us if ticket else 0
         told = (outcome.admitted, outcome.wait_us)
         self._answer(request, self.now, *told, sleep_us=outcome.sleep_us, early_us=early_us)
 
     def _get(self, request: _Request) -> None:
-        """Two steps: this write replaces whatever other requests have written in between."""
+        """Ask in two steps. The write replaces everything that other requests have written in between."""
         asked, former = self.now, deepcopy(self._state)
         verdict = self.limit.rule.decide(former, asked)
 

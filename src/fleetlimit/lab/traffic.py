@@ -1,4 +1,4 @@
-"""When requests come: four kinds of traffic, the same ones for every algorithm."""
+"""Four kinds of traffic: when requests come. They are the same for every algorithm."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from fleetlimit.lab.scenario import Scenario
 
 __all__ = ["REQUESTS", "arrivals", "planned"]
 
-#: A run simulates at most so many requests, which is three times the largest limit: overload that would
-#: bring more comes at the same rate for a shorter time, the boundary exploit comes with fewer.
+#: A run simulates at most so many requests, which is three times the largest limit. An overload with more requests
+#: comes at the same rate for a shorter time, and the boundary exploit comes with fewer requests.
 REQUESTS = 3_000
 #: Steady traffic is this share of the limit; a burst and overload are a multiple of it.
 STEADY, BURST, OVERLOAD = 0.8, 1.5, 1.5
 
 
 def arrivals(scenario: Scenario) -> list[int]:
-    """Microseconds since the start of the run, in order; `REQUESTS` at most.
+    """The times of the requests in order, in microseconds since the start of the run. There are at most `REQUESTS`.
 
     Request n comes to instance `n % instances`.
     """
@@ -25,7 +25,7 @@ def arrivals(scenario: Scenario) -> list[int]:
 
 
 def planned(scenario: Scenario) -> int:
-    """The number of requests of this traffic, were it not for `REQUESTS`."""
+    """The number of requests of this traffic without the bound `REQUESTS`."""
     fleet = scenario.limit * scenario.instances
     return {
         "steady": max(1, round(3 * STEADY * scenario.limit)),
@@ -51,9 +51,9 @@ def _burst(scenario: Scenario, random: Random) -> list[int]:
 
 
 def _boundary(scenario: Scenario, random: Random) -> list[int]:
-    """A full limit from each instance just before a window ends, and again when the next begins.
+    """A full limit from each instance just before a window ends, and another one when the next window begins.
 
-    The first half ends ahead of the margin in which a window admits no more.
+    The first half ends before the margin, during which a window admits nothing.
     """
     limit = scenario.rate_limit()
     per, count = limit.per_us, min(planned(scenario), REQUESTS) // 2
@@ -69,7 +69,7 @@ def _overload(scenario: Scenario, random: Random) -> list[int]:
 
 
 def _spread(periods: int, jitter: float, scenario: Scenario, random: Random) -> list[int]:
-    """Requests over so many periods, each off its even place by at most a share of the spacing."""
+    """Requests over so many periods. Each differs from its even place by at most a share (`jitter`) of the spacing."""
     count = planned(scenario)
     step = periods * scenario.per * 1_000_000 / count
     return [

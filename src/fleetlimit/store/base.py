@@ -334,8 +334,8 @@ class Store(Protocol):
     def now_us(self) -> int:
         """The store's clock."""
 
-    def reset(self, limit: RateLimit, key: str = "") -> None:
-        """Make the bucket full again. Those who wait keep their places."""
+    def reset(self, name: str, key: str = "") -> None:
+        """Make the bucket of a limit full again. Those who wait keep their places."""
 
     def close(self) -> None:
         """Give connections back. The store may be used again."""

@@ -1,7 +1,7 @@
-"""redis-py clients as a limiter needs them: short timeouts, and nothing is ever sent twice.
+"""Makes redis-py clients for limiters: they have short timeouts and never send a command twice.
 
-redis-py repeats a command after a lost reply by default. A spend must not be repeated, so every client
-used here is made here: from an endpoint, or from the settings of the client we were given.
+By default redis-py repeats a command after a lost reply. A request that spends units must not be repeated, so every
+client is made here, from an endpoint or from the settings of the client that a user has passed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from fleetlimit.store.urls import Endpoint, endpoint_of
 
 __all__ = ["checked_source", "make_client"]
 
-# redis-py has hints for a part of itself only.
+# redis-py has type hints only in a part of its modules.
 _Node: Any = redis.cluster.ClusterNode
 _Sentinel: Any = redis.sentinel.Sentinel
 _Blocking: Any = redis.BlockingConnectionPool
 
 _VERSION = tuple(map(int, redis.__version__.split(".")[:2]))
-#: Connections of one process, and seconds to wait for a free one. Too few of them is an overload of this
-#: process, not an outage of Redis.
+#: The number of connections of one process, and how many seconds a caller waits for a free one. Too few connections
+#: mean that this process is overloaded, not that Redis is away.
 POOL_SIZE, CROWD_S = 64, 2.0
-#: What a cluster's client was told and its copy needs to know.
+#: Options of a user's cluster client that are used for ours.
 _CREDENTIALS = ("username", "password", "credential_provider", "protocol")
 #: Options that would send a command again.
 _RETRIES = ("retry", "retry_on_timeout", "retry_on_error")
@@ -39,7 +39,7 @@ _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
 def checked_source(source: Any) -> Any:
-    """An `Endpoint`, or the redis-py client that was given; connects to nothing.
+    """An `Endpoint`, or the redis-py client that was passed. It makes no connection.
 
     :raises ConfigurationError: for a URL or client that cannot be used.
     """
@@ -57,20 +57,20 @@ def checked_source(source: Any) -> Any:
     try:
         pool = _pool(endpoint, 1.0) if not endpoint.cluster else None
         if pool:
-            pool.make_connection()  # connects to nothing yet, but reads the options
+            pool.make_connection()  # does not connect yet, but reads the options
             pool.reset()
         return endpoint
     except (TypeError, ValueError, redis.RedisError) as error:
-        said = str(error)  # names an option; the values are our own, or were read already
+        said = str(error)  # it names an option, but no value that may be secret
     raise ConfigurationError(f"options for Redis: {said}")
 
 
 def make_client(source: Any, timeout: float) -> Any:
-    """A client of this process's own.
+    """A client for this process alone.
 
-    :param source: what `checked_source` returned.
-    :raises redis.RedisError, redis.exceptions.RedisClusterException: from a cluster, which connects to
-        learn its nodes.
+    :param source: the result of `checked_source`.
+    :raises redis.RedisError, redis.exceptions.RedisClusterException: for a cluster, whose client connects to learn its
+        nodes.
     """
     if isinstance(source, Endpoint):
         if source.service:
@@ -86,7 +86,7 @@ def make_client(source: Any, timeout: float) -> Any:
         return _cluster(tuple((node.host, node.port) for node in nodes), tls, timeout, **kept)
     pool = source.connection_pool
     if type(pool) not in (redis.ConnectionPool, redis.BlockingConnectionPool):
-        return source  # Sentinel and the like: its pool knows how to find the master
+        return source  # for instance with Sentinel, whose pool knows how to find the master
     settings = {**pool.connection_kwargs, **_ours(timeout)}
     for name in ("socket_timeout", "socket_connect_timeout"):
         settings[name] = pool.connection_kwargs.get(name) or settings[name]
@@ -146,7 +146,7 @@ def _cluster(
     settings = _settings(arguments, timeout)
     if _VERSION < (6, 0):
         settings["cluster_error_retry_attempts"] = 0
-    # Only a cluster's client that was made from a URL takes connections of a class of ours.
+    # A cluster's client accepts another class of connections only if it is made from a URL.
     (host, port), *others = hosts
     shown = f"[{host}]" if ":" in host else host
     return RedisCluster(
@@ -162,7 +162,7 @@ def _is_tls(kind: Any) -> bool:
 
 
 def _bounded(kind: Any) -> Any:
-    """redis-py's own classes, with the time of their look-ups bounded; a user's stays."""
+    """A class of connections whose look-ups of names take a bounded time, if `kind` is redis-py's own; else `kind`."""
     if kind in (redis.Connection, redis.SSLConnection):
         return connection_class(tls=_is_tls(kind))
     return kind

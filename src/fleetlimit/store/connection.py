@@ -1,4 +1,4 @@
-"""How we talk to Redis: one client for each process, each command sent once."""
+"""Talks to Redis: there is one client for each process, and each command is sent once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fleetlimit.store.urls import Endpoint
 
 __all__ = ["Connection"]
 
-#: Before 5.3, redis-py wants to know what a connection is for.
+#: Before version 5.3, redis-py must be told for which command a connection is used.
 _COMMAND = ("EVALSHA",) if tuple(map(int, redis.__version__.split(".")[:2])) < (5, 3) else ()
 TIMEOUT_S = 0.25
 #: So many commands are packed and sent at a time.
@@ -33,7 +33,7 @@ class Connection:
     def __init__(self, source: Any, *, timeout: float = TIMEOUT_S) -> None:
         self._source = checked_source(
             source
-        )  # a wrong URL shows itself here, not at the first call
+        )  # so that a wrong URL is an error here, and not at the first call
         self.timeout = timeout
         self._lock = threading.Lock()
         self._pid: int | None = None
@@ -50,8 +50,8 @@ class Connection:
 
     @property
     def client(self) -> Any:
-        """This process's client. After a fork the child gets its own: two processes on one socket
-        read each other's replies."""
+        """This process's client. After a fork the child gets a client of its own, because two processes on one socket
+        would read each other's replies."""
         if self._pid != os.getpid():
             with self._lock:
                 if self._pid != os.getpid():
@@ -60,7 +60,7 @@ class Connection:
         return self._client
 
     def call(self, *command: str | int | bytes) -> Any:
-        """One command, sent once: whatever the client's own settings, nothing is replayed."""
+        """Send one command once. It is never repeated, whatever the client's own settings are."""
         client = self.client
         if type(client) is not redis.Redis:
             return client.execute_command(*command)
@@ -70,27 +70,29 @@ class Connection:
             connection.send_command(*command)
             return self._reply(connection)
         except redis.exceptions.ReadOnlyError:
-            # Another one is master now: the next connection may reach it.
+            # Another server is the master now, and the next connection may reach it.
             pool.disconnect()
             raise
         except redis.ResponseError:
             raise
-        except BaseException:  # a soft time limit, too, may strike between the two
-            connection.disconnect()  # or the reply would be the next caller's
+        except BaseException:  # also a soft time limit between sending and reading
+            connection.disconnect()  # or the next caller would read this reply
             raise
         finally:
             pool.release(connection)
 
     def call_many(self, commands: Sequence[Sequence[str | int | bytes]]) -> list[Any]:
-        """Several commands in one round trip, each sent once; an error that the server answers stands in the
-        place of its reply. On a Cluster, and with a client of another kind, one after the other."""
+        """Send several commands in one round trip, each of them once. An error in the server's answer stands in the
+        place of the reply. On a Cluster, and with a client of another kind, the commands are sent one after the
+        other."""
         replies = self.sent(commands)
         next(replies)
         return list(replies)
 
     def sent(self, commands: Sequence[Sequence[str | int | bytes]]) -> Iterator[Any]:
-        """The same for who has more to do meanwhile: all are sent before the first value comes, which is None; then
-        come the replies. Whoever does not take them all closes the iterator."""
+        """Like `call_many`, but the caller may do other work before it reads the replies. All commands are sent before
+        the iterator yields its first value, which is None. The replies follow. A caller that does not take all of them
+        must close the iterator."""
         client = self.client
         if type(client) is not redis.Redis:
             yield
@@ -101,7 +103,7 @@ class Connection:
         try:
             for at in range(
                 0, len(commands), _PACKED
-            ):  # the server works while the next are packed
+            ):  # the server works while the next commands are packed
                 packed = connection.pack_commands(commands[at : at + _PACKED])
                 connection.send_packed_command(packed)
             yield
@@ -126,10 +128,10 @@ class Connection:
             return error
 
     def _reply(self, connection: Any) -> Any:
-        """The reply, waited for once more after a first timeout. It is mostly late because Redis or the
-        host was busy, and this way it is known what became of the command. Nothing is sent again."""
+        """Read the reply, and after a timeout wait for it once more. A reply is mostly late because Redis or the host
+        was busy, and the second wait tells what the command has done. Nothing is sent again."""
         if not 0 < (connection.socket_timeout or 0) <= self.timeout:
-            return connection.read_response()  # a client with a patience of its own
+            return connection.read_response()  # a client with a timeout of its own
         try:
             return connection.read_response(disconnect_on_error=False)
         except redis.TimeoutError:

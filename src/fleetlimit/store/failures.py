@@ -1,4 +1,4 @@
-"""The client's errors, translated into ours: no answer, a refusal that stays, or foreign data."""
+"""Translates the client's errors into ours: no answer, a refusal that does not pass by itself, or foreign data."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ from fleetlimit.store.keyspace import text
 
 __all__ = ["CLIENT_ERRORS", "cause_of", "checked", "failure_of", "translated"]
 
-#: What the clients raise: that of a cluster without a node to ask is no `RedisError`.
+#: The errors that the clients raise. (The error of a cluster without a reachable node is no `RedisError`.)
 CLIENT_ERRORS = (RedisError, RedisClusterException)
 
-#: What only an operator can change.
+#: Errors whose cause only an operator can remove.
 _REFUSED = (AuthenticationError, AuthorizationError, NoPermissionError, MovedError)
-#: The same, where the clients have no class for it: Redis says it of a command within a script, too.
+#: The texts of such errors if the client has no class for them. Redis also uses these texts for a command within a
+#: script.
 _REFUSALS = re.compile(
     "unknown (redis )?command|no permissions|can't run this command|can't access at least one|ACL failure"
     "|not allowed from script|DB index|Cluster mode is not enabled|AuthenticationError",
     re.IGNORECASE,
 )
-#: Parts of a broken TLS connection, and no statement about certificates or versions.
+#: TLS errors that come from a broken connection, and not from certificates or versions.
 _BROKEN_TLS = (
     ssl.SSLEOFError,
     ssl.SSLZeroReturnError,
@@ -42,7 +43,7 @@ _BROKEN_TLS = (
     ssl.SSLWantWriteError,
     ssl.SSLSyscallError,
 )
-#: Redis repeats what it was sent, which may be a password or a task's arguments.
+#: The part of an error in which Redis repeats the command, which may contain a password or a task's arguments.
 _REPEATED = re.compile(r",? with args beginning with:.*", re.DOTALL)
 _CROWDED = ("No connection available", "Too many connections")
 
@@ -50,10 +51,10 @@ _CROWDED = ("No connection available", "Too many connections")
 def failure_of(
     error: Exception, keys: Sequence[str | bytes]
 ) -> StateError | StoreRefused | StoreUnavailable:
-    """What an error of the client means for a caller that asked for `keys`."""
+    """Our error for an error of the client, for a caller that asked for `keys`."""
     said = _REPEATED.sub("", str(error))
     if said.startswith(_CROWDED):
-        return StoreUnavailable("too many callers at once: no connection came free", crowded=True)
+        return StoreUnavailable("too many callers at once: no connection became free", crowded=True)
     if isinstance(error, ResponseError) and any(
         word in said for word in ("FLEETLIMIT", "WRONGTYPE", "attempt to")
     ):
@@ -72,7 +73,8 @@ def failure_of(
 
 
 def checked(reply: Any, keys: Sequence[str | bytes]) -> Any:
-    """One reply of many, or what foreign data made of it: a `StateError`, which is no matter of the others.
+    """One reply of many. If foreign data caused an error, the result is a `StateError`, which does not concern the
+    other replies.
 
     :raises StoreUnavailable: for any other error.
     """
@@ -85,7 +87,7 @@ def checked(reply: Any, keys: Sequence[str | bytes]) -> Any:
 
 
 def cause_of(error: Exception) -> Exception:
-    """The client's error as a `__cause__`: as it is, or without what Redis repeated of the command."""
+    """The client's error for use as a `__cause__`, without the part in which Redis repeats the command."""
     said = str(error)
     return ResponseError(_REPEATED.sub("", said)) if _REPEATED.search(said) else error
 
@@ -107,11 +109,11 @@ def _behind(error: BaseException | None) -> Iterator[BaseException]:
 
 @contextmanager
 def translated(keys: Sequence[str | bytes]) -> Iterator[None]:
-    """The client's errors become ours."""
+    """Raise our errors instead of the client's."""
     try:
         yield
     except CLIENT_ERRORS as error:
         failure, cause = failure_of(error, keys), cause_of(error)
     else:
         return
-    raise failure from cause  # outside of the handler: a cause that was cleaned must be the only one
+    raise failure from cause  # outside of the handler, so that the cleaned cause is the only one

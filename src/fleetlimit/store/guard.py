@@ -1,23 +1,23 @@
-"""A store under a policy for the time when it gives no answer.
+"""A store with a policy for the time when it gives no answer.
 
-Before the store counts as away it is looked at twice. A reply that is late is waited for once more, and
-where a connection broke, the store is asked something that only reads: if it answers, the caller is denied
-for a moment. Else a breaker opens: from then on decisions are made here,
-without asking, and a thread probes until the store answers again. All processes then go back at the same instant, which the first
-one to notice sets on the store's own clock: else some would take the whole limit from Redis while
-others still took their share of it.
+One failed call does not mean that the store is away. A reply that is late is waited for once more. If a connection
+broke, the store is asked something that only reads. If it answers, the caller is denied for a moment. If it does not, a
+circuit breaker opens: from then on decisions are made here, without asking the store, and a thread probes until the
+store answers again. All processes then return at the same moment, which the first process that gets an answer sets on
+the store's own clock. Otherwise some processes would take the whole limit from Redis while others still took their
+shares of it.
 
 Policies (`RateLimit.on_outage`, or the default):
 
-- `"share"`: the same GCRA in this process's memory, at limit / last known number of processes. In any
-  window the fleet stays at or under the limit and one unit for each process. A process that never
-  learned the number (it started in the outage) takes no share, and waits.
+- `"share"`: the same GCRA in this process's memory, at limit / last known number of processes. In any window the fleet
+  admits at most the limit and one unit more for each process. A process that does not know the number (because it
+  started during the outage) takes no share, and its tasks wait.
 - `"wait"`: denied, for 5 to 15 s.
 - `"open"`: admitted.
 - `"raise"`: `StoreUnavailable`.
 
-A refusal that stays (`StoreRefused`: credentials, permissions, certificates) follows the same policy, and is
-logged as an error with its text.
+A refusal (`StoreRefused`: credentials, permissions, certificates) does not pass by itself. It follows the same policy,
+and is logged as an error with its text.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ logger = logging.getLogger("fleetlimit")
 
 #: Pauses between tries to learn whether a message was parked, seconds.
 _AGAIN_S = (0.05, 0.2, 0.5)
-#: During an outage there is no shared line, and the next cell of another process may be later still. So a task sleeps in
-#: place up to so many times as long as otherwise before it goes back into its queue.
+#: During an outage there is no shared line, and the next cell of another process may be later still. So a task sleeps
+#: in place up to twice `max_sleep` before it goes back into its queue.
 _SLEEPS = 2
 #: Seconds between two probes: in the first five seconds, and later.
 _PROBE_S, _PROBE_LATER_S = (0.2, 0.4), (0.5, 1.0)
-#: A share is a little less than its part, for the unit that Redis may admit at the instant of return.
+#: The spacing of a share is longer by this factor, to make room for the unit that Redis may admit at the return.
 _SHARE = 1.02
-#: Without one answered call for so long the store is away, whatever it says to reads, seconds.
+#: If no decision has been answered for so many seconds, the store counts as away even if it answers reads.
 _DOUBT_S = 2.0
-#: So many timeouts of silence are enough to know (a little below two, for a clock that rounds).
+#: A call that has waited for so many timeouts proves an outage (a little below two, because clocks round).
 _WAITED = 1.9
-#: A refusal that comes and goes is said again only after so long, seconds.
+#: A refusal that comes and goes is logged again only after so many seconds.
 _SAY_AGAIN_S = 600.0
-#: How much later than a sleep in place a caller comes back that is denied for a moment, seconds.
+#: A caller that is denied for a moment waits so many seconds (from, to) longer than a sleep in place.
 _MOMENT_S = (0.25, 0.75)
 
 
@@ -69,25 +69,24 @@ class Health:
 
     #: Whether decisions are made without it.
     away: bool
-    #: Since when, seconds of `time.time()`; None when it is there.
+    #: Since when, in seconds of `time.time()`; None if the store is not away.
     since: float | None
-    #: How often it went away.
+    #: How often the store went away.
     outages: int
-    #: Decisions made without it, by verdict.
+    #: The numbers of decisions that were made without the store: admitted and denied.
     admitted_alone: int
     denied_alone: int
-    #: What the store refuses, in its own words: decisions, or what a thread beside them asks. It does not pass by
-    #: itself.
+    #: What the store refuses, in its own words, whether a decision or another thread's call was refused. None: nothing.
     refusal: str | None = None
 
 
 class Guard:
     """A `Store` for limiters and workers. Thread- and fork-safe.
 
-    :param inner: the store that decides when it can.
-    :param policy: for limits that do not say their own.
-    :param processes: the last known number of processes that share the limits; None: never known.
-    :param on_change: called with (away, cause) at each change of state, in any thread.
+    :param inner: the store that decides while it answers.
+    :param policy: the policy for limits that have none of their own.
+    :param processes: returns the last known number of processes that share the limits, or None if it is not known.
+    :param on_change: is called with (away, cause) at each change of state, in any thread.
     """
 
     def __init__(
@@ -108,12 +107,12 @@ class Guard:
         self._outages = self._admitted = self._denied = 0
         self._shares = Shares()
         self._back_us = 0  # when the store is asked again, once that is known
-        self._life = object()  # a probe's thread ends with the life it began in
-        self._doubt_since: float | None = None  # the first failed call since one was answered
+        self._life = object()  # a probe's thread ends when this object was replaced since its start
+        self._doubt_since: float | None = None  # the first failure since the last answer
         self._refusal: str | None = None
-        self._beside: dict[str, str] = {}  # what threads beside the decisions are refused
-        self._said_at: dict[str, float] = {}  # refusals, and when they were said
-        self._level = logging.WARNING  # how loud the present outage was said
+        self._beside: dict[str, str] = {}  # refusals to threads that make no decisions
+        self._said_at: dict[str, float] = {}  # refusals, and when they were logged
+        self._level = logging.WARNING  # the level at which the present outage was logged
 
     @property
     def health(self) -> Health:
@@ -146,13 +145,13 @@ class Guard:
         return self._moment(spends, ticket, cause)
 
     def _is_away(self, cause: StoreUnavailable, spends: Sequence[Spend], took: float) -> bool:
-        """Whether a failed call means that the store is away. It is not where this process had no free
-        connection, nor where the store answers a read right after: then the call met a connection that
-        was cut. A call that `took` two timeouts (seconds) has waited long enough."""
+        """Whether a failed call means that the store is away. It does not if this process had no free connection, or if
+        the store answers a read right after, because then only a connection was cut. A call that `took` two timeouts
+        (in seconds) has waited long enough, so the store is not asked again."""
         if cause.crowded:
             return False
         if isinstance(cause, StoreRefused) or isinstance(cause.__cause__, ResponseError):
-            return True  # it has answered, and does not decide
+            return True  # the store has answered, but it does not decide
         now = time.monotonic()
         since = self._doubt_since = self._doubt_since or now
         if now - since > _DOUBT_S or took >= _WAITED * self.inner.connection.timeout:
@@ -160,15 +159,16 @@ class Guard:
         return not self.inner.answers(spends[0])
 
     def _insist(self, spends: Sequence[Spend], ticket: Ticket) -> Outcome:
-        """A message went along and the reply was lost: it may lie parked. Ask again, shortly, before a
-        second copy is made; a place is taken once, however often asked."""
+        """Ask again after the reply to a call with a message was lost. The message may be parked already, so the worker
+        must know this before it makes a second copy. However often it asks, the task takes only one place."""
         for pause in _AGAIN_S:
             time.sleep(pause)
             try:
                 return self.inner.acquire(spends, ticket)
             except StoreUnavailable:
                 continue
-        return _wait()  # not "share": a copy that goes back into the queue meets the parked one
+        # Not "share": when the task comes back, Redis knows whether its message is parked.
+        return _wait()
 
     def peek(self, spends: Sequence[Spend]) -> Outcome:
         if self._away_since is not None:
@@ -201,8 +201,8 @@ class Guard:
     def now_us(self) -> int:
         return self.inner.now_us()
 
-    def reset(self, limit: Any, key: str = "") -> None:
-        self.inner.reset(limit, key)
+    def reset(self, name: str, key: str = "") -> None:
+        self.inner.reset(name, key)
 
     def close(self) -> None:
         with self._lock:
@@ -212,7 +212,7 @@ class Guard:
         self.inner.close()
 
     def _asked(self, call: Callable[[], T]) -> T:
-        """Not worth a timeout while the store is known to be away."""
+        """Call the store, unless it is known to be away: then fail at once instead of after a timeout."""
         if self._away_since is not None:
             raise self._still_away()
         return call()
@@ -236,7 +236,7 @@ class Guard:
             self._refusal = str(error) if isinstance(error, StoreRefused) else None
             self._level = self._loudness()
         words = spends[0].limit.name, error, self._said(spends)
-        logger.log(self._level, "rate limit %s: %s; %s until it is back", *words)
+        logger.log(self._level, "rate limit %s: %s; %s until Redis answers again", *words)
         threading.Thread(
             target=self._probe, args=args, name="fleetlimit-probe", daemon=True
         ).start()
@@ -247,12 +247,14 @@ class Guard:
         number = self._processes()
         if policy == "share":
             return f"this process takes 1 of {number} shares" if number else "limited tasks wait"
-        return {"wait": "limited tasks wait", "open": "LIMITS ARE OPEN", "raise": "asking fails"}[
-            policy
-        ]
+        return {
+            "wait": "limited tasks wait",
+            "open": "LIMITS ARE OPEN",
+            "raise": "callers get an error",
+        }[policy]
 
     def _loudness(self) -> int:
-        """How loud the present state is said: a refusal as an error, once as long as it is the same one."""
+        """The level at which the present state is logged: the same refusal once as an error, an outage as a warning."""
         return self._how_loud(self._refusal) if self._refusal else logging.WARNING
 
     def _how_loud(self, refusal: str) -> int:
@@ -263,15 +265,16 @@ class Guard:
         return logging.DEBUG if known else logging.ERROR
 
     def _note_refusal(self, refusal: str | None) -> None:
-        """What the store refuses may change while it is away."""
+        """Log a refusal that is not the last known one, because it may change while the store is away."""
         if refusal != self._refusal:
             self._refusal = refusal
             if refusal:
                 logger.log(self._loudness(), "rate limits: %s", refusal)
 
     def note(self, thread: str, error: Exception | None) -> None:
-        """What a thread beside the decisions was answered (None: it was answered well). A refusal is said as loud as
-        one of a decision, and stands in `health` until the thread is refused no more."""
+        """Note how the store answered a thread that makes no decisions (`error` None: without an error). A refusal is
+        logged at the same level as that of a decision, and stands in `health` until the store no longer refuses this
+        thread."""
         refusal = str(error) if isinstance(error, StoreRefused) else None
         with self._lock:
             former = self._beside.pop(thread, None)
@@ -283,7 +286,7 @@ class Guard:
         if refusal:
             logger.log(level, "rate limits (%s): %s", thread, refusal)
         else:
-            logger.log(level, "rate limits (%s): Redis does not refuse it any more", thread)
+            logger.log(level, "rate limits (%s): Redis no longer refuses this", thread)
 
     def _probe(self, spend: Spend, life: object) -> None:
         began = time.monotonic()
@@ -294,7 +297,7 @@ class Guard:
                 return
             try:
                 wait = self.inner.rejoin(spend)
-            except Exception as error:  # whatever it is: then it is not back
+            except Exception as error:  # any error means that the store is not back
                 logger.debug("rate limits: %r", error)
                 self._note_refusal(str(error) if isinstance(error, StoreRefused) else None)
                 continue
@@ -342,7 +345,7 @@ class Guard:
         if "raise" in policies:
             raise cause
         if "wait" in policies or ("share" in policies and ticket and ticket.copy):
-            # A copy that a room let go may not be the only one: the store must say which starts.
+            # There may be two copies of a task that a room let go, and only the store knows which of them may start.
             return _wait()
         max_sleep_us = _SLEEPS * ticket.max_sleep_us if ticket else 0
         return self._share(spends, max_sleep_us, look_only=look_only)
@@ -350,8 +353,8 @@ class Guard:
     def _moment(
         self, spends: Sequence[Spend], ticket: Ticket | None, cause: StoreUnavailable
     ) -> Outcome:
-        """Denied for a moment, for the store is there: it hands out the whole limit, and a share would
-        come on top."""
+        """Deny for a moment. The store is there and hands out the whole limit, so this process must not take a share on
+        top."""
         if "raise" in self._policies(spends):
             raise cause
         wait = round(random.uniform(*_MOMENT_S) * 1e6) + (ticket.max_sleep_us if ticket else 0)
@@ -372,7 +375,8 @@ class Guard:
 
 
 def _resetter(guard: Guard) -> Callable[[], None]:
-    """What a forked child does, as long as there is the guard: its locks and threads are the parent's."""
+    """The function that resets a guard in a forked child, because its locks and threads belong to the parent. It does
+    not keep the guard alive."""
     here = weakref.ref(guard)
 
     def reset() -> None:

@@ -228,9 +228,9 @@ class MemoryStore:
             line.leave(id)
             return len(line.order) < before
 
-    def reset(self, limit: RateLimit, key: str = "") -> None:
+    def reset(self, name: str, key: str = "") -> None:
         with self._lock:
-            self._line(limit, key).state = None
+            self._lines.setdefault((name, key), _Line()).state = None
 
     def override(self, name: str) -> Override:
         return self._overrides.get(name, Override())

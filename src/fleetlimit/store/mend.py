@@ -1,5 +1,4 @@
-"""What becomes of foreign data in the keys that all lines share. It must not stop all of them, so it is dropped; each
-time the log says so."""
+"""Drops foreign data in the keys that all lines share, because it would stop all lines. Each case is logged."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ _ROOM = ":room"
 
 
 def sound_lines(store: RedisStore, index: str, lines: Sequence[str | bytes]) -> tuple[str, ...]:
-    """Of what was found in an index of rooms, the keys of lines. The rest leaves the index."""
+    """Those members of an index of rooms that are keys of lines. Other members are removed from the index."""
     for line in lines:
         if not is_state(text(line)):
             logger.error(
@@ -30,8 +29,11 @@ def sound_lines(store: RedisStore, index: str, lines: Sequence[str | bytes]) -> 
 
 
 def mend(store: RedisStore, broker: str) -> bool:
-    """Drop those of the shared keys that hold no ordered set. Of what lay in a broker's index of rooms, the lines are
-    found by looking for their rooms. Whether there was such a key."""
+    """Drop those of the shared keys that hold no sorted set. If a broker's index of rooms was dropped, it is made again
+    from the rooms in the database.
+
+    :return: whether there was such a key.
+    """
     index, found = store.keys.rooms(broker), False
     with translated([index]):
         client = store.connection.client
@@ -40,7 +42,7 @@ def mend(store: RedisStore, broker: str) -> bool:
             if kind in ("zset", "none"):
                 continue
             found = True
-            logger.error("waiting room: %s held a %s, not an ordered set; it is dropped", key, kind)
+            logger.error("waiting room: %s held a %s, not a sorted set; it is dropped", key, kind)
             client.delete(key)
             if key == index:
                 rooms = map(text, client.scan_iter(f"*{_ROOM}", 1000))

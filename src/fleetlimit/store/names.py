@@ -1,7 +1,7 @@
-"""Which limits are in use, and how each of them counts: what workers and programs have announced in Redis.
+"""Which limits are in use, and with which algorithm. Workers and programs announce their limits in Redis.
 
-So a change to a misspelt name is noticed, and one that the limit's own algorithm cannot take. Announcing
-never decides anything: a limit works whether or not it is known.
+The announcements make it possible to refuse a change to a misspelt name, or a change that the limit's own algorithm
+cannot take. A limit works whether or not it was announced.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from fleetlimit.store.redis import RedisStore
 
 __all__ = ["Noted", "algorithm_in_use", "announce", "check_known", "known_names", "warning_of"]
 
-#: How long a limit is known after it was last announced: longer than a fleet is down over a weekend.
+#: How long a limit is known after it was last announced. This is longer than a fleet is down over a weekend.
 _LASTS_US = 7 * 86_400 * 1_000_000
-#: When a process announces a limit again, seconds; and when that failed.
+#: After how many seconds a process announces a limit again, and after how many if the announcement failed.
 _AGAIN_S, _RETRY_S = 86_400.0, 60.0
-#: Names that one process remembers at most.
+#: One process remembers at most so many names.
 _MOST = 10_000
 _NAME_IN_KEY = re.compile(r"[^:}]+")
 
 
 def announce(store: RedisStore, algorithms: Mapping[str, str]) -> None:
-    """These limits, each with its algorithm, are in use."""
+    """Announce that these limits, each with its algorithm, are in use."""
     if algorithms:
         members = [f"{name}:{algorithm}" for name, algorithm in algorithms.items()]
         store.run("announce", [store.keys.limits], [store.now(), _LASTS_US, *members])
 
 
 def algorithm_in_use(store: RedisStore, name: str) -> str | None:
-    """How a limit counts, by the last announcement of it; None for one that was not announced."""
+    """The algorithm of a limit, as it was last announced; None if the limit was not announced."""
     members = [f"{name}:{algorithm}" for algorithm in ALGORITHMS]
     with translated([store.keys.limits]):
         times = store.connection.client.zmscore(store.keys.limits, members)
@@ -46,11 +46,12 @@ def algorithm_in_use(store: RedisStore, name: str) -> str | None:
 
 
 def known_names(store: RedisStore) -> set[str]:
-    """Limits that were announced, or of which anything is stored. It goes through all keys of the database."""
+    """The limits that were announced, or for which anything is stored. This reads the names of all keys of the
+    database."""
     client = store.connection.client
     with translated([store.keys.limits]):
         names = {text(member).split(":")[0] for member in client.zrange(store.keys.limits, 0, -1)}
-        states = store.keys.state("")[:-1]  # as the keys of all lines begin
+        states = store.keys.state("")[:-1]  # the keys of all lines begin with this
         for key in client.scan_iter(match=_literally(states) + "*", count=1000):
             if found := _NAME_IN_KEY.match(text(key)[len(states) :]):
                 names.add(found[0])
@@ -58,12 +59,12 @@ def known_names(store: RedisStore) -> set[str]:
 
 
 def _literally(text: str) -> str:
-    """As a pattern of Redis."""
+    """A pattern of Redis that matches exactly this text."""
     return re.sub(r"([*?\[\]\\])", r"\\\1", text)
 
 
 def check_known(store: RedisStore, name: str) -> None:
-    """:raises UnknownLimitError: naming the known limit that is spelt most like it."""
+    """:raises UnknownLimitError: if the limit is not known, naming the known limit with the most similar spelling."""
     names = known_names(store)
     if name not in names:
         nearest = get_close_matches(name, sorted(names), n=1)
@@ -84,14 +85,14 @@ def warning_of(store: RedisStore, name: str) -> str:
 
 
 class Noted:
-    """The limits that one process asks for, and when to announce each of them (again)."""
+    """The limits that one process asks for, and when it must announce each of them (again)."""
 
     def __init__(self) -> None:
         self._due: dict[tuple[str, str], float] = {}
         self._algorithms: dict[str, str] = {}
 
     def due(self, spends: Sequence[Spend]) -> dict[str, str]:
-        """Of these limits, those to announce now, with their algorithms: hardly ever any."""
+        """Those of these limits that must be announced now, with their algorithms. There are hardly ever any."""
         now, found = time.monotonic(), {}
         for one in spends:
             which = one.limit.name, one.limit.algorithm
@@ -101,10 +102,10 @@ class Noted:
         return found
 
     def failed(self, algorithms: Mapping[str, str]) -> None:
-        """The announcement was not heard."""
+        """Note that the announcement of these limits failed."""
         for which in algorithms.items():
             self._due[which] = time.monotonic() + _RETRY_S
 
     def algorithm(self, name: str) -> str | None:
-        """How a limit counts in this process; None if it was not asked for."""
+        """The algorithm of a limit in this process; None if the process did not ask for the limit."""
         return self._algorithms.get(name)

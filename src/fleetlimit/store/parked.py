@@ -1,4 +1,4 @@
-"""What lies in the waiting rooms of a store, read without changing it."""
+"""Reads the waiting rooms of a store without changing them."""
 
 from __future__ import annotations
 
@@ -24,29 +24,31 @@ __all__ = [
     "quarantine",
 ]
 
-#: Tickets read by one call.
+#: `gone` of a lane of messages that the broker refused (see `lua/line.lua`).
+_REFUSED = 9_000_000_000_000_001
+#: How many tickets one call reads.
 _CHUNK = 1_000
-#: Lines read in one round trip.
+#: How many lines one round trip reads.
 _BITE = 100
 
 
 @dataclass(frozen=True)
 class Status:
-    """What waits under one key."""
+    """The tasks that wait under one key."""
 
-    #: Tasks in the line, parked or not.
+    #: The number of tasks in the line, parked or not.
     waiting: int
-    #: Of these, those whose message lies in the waiting room.
+    #: The number of these tasks that are parked.
     parked: int
-    #: Seconds since the first in line was first seen; None when nobody waits.
+    #: Seconds since the first task in line was first denied; None if no task waits.
     oldest: float | None
-    #: Seconds until the next parked task is let go; None when nobody is parked.
+    #: Seconds until the next parked task is let go; None if no task is parked.
     next_due: float | None
-    #: Seconds until a pause ends; 0 when there is none.
+    #: Seconds until a pause ends; 0 if there is none.
     paused: float
-    #: Messages that could not be let go, beside the line.
+    #: The number of messages in quarantine. They do not stand in the line.
     quarantined: int = 0
-    #: The margin that is in force where it is automatic, as a share of the period.
+    #: The margin in force for limits with an automatic margin, as a share of the period.
     margin: float = 0.01
     #: Seconds that a unit takes by numbers that were set with `configure`; None while those in the code are in force.
     configured: float | None = None
@@ -54,7 +56,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Orphan:
-    """A broker with parked tasks and no worker that would let them go."""
+    """A broker with parked tasks and no worker that lets them go."""
 
     broker: str
     lines: int
@@ -63,7 +65,7 @@ class Orphan:
 
 @dataclass(frozen=True)
 class Quarantined:
-    """A message that could not be let go: the task's id, why, and when it came there (seconds since the epoch)."""
+    """A message in quarantine: the task's id, the reason, and since when it lies there (seconds since the epoch)."""
 
     id: str
     error: str
@@ -71,7 +73,7 @@ class Quarantined:
 
 
 def known_brokers(store: RedisStore) -> dict[str, int]:
-    """Every broker for which tasks are or were parked, and until when workers serve it (microseconds of the store's
+    """Every broker for which tasks are or were parked, and until when workers serve it (in microseconds of the store's
     clock)."""
     with translated([store.keys.brokers]):
         found = store.connection.client.zrange(store.keys.brokers, 0, -1, withscores=True)
@@ -92,7 +94,7 @@ def parked_lines(store: RedisStore, brokers: Iterable[str]) -> list[str]:
 
 
 class Lane(NamedTuple):
-    """The tasks of one queue in one line: how many are parked, since when nobody takes them (0: somebody does), for
+    """The tasks of one queue in one line: how many are parked, since when no worker takes them (0: a worker does), for
     which broker, and the queue."""
 
     parked: int
@@ -102,7 +104,7 @@ class Lane(NamedTuple):
 
 
 def lanes_of(store: RedisStore, lines: Sequence[str], broker: str) -> list[Lane]:
-    """A broker's lanes in these lines. Other brokers' tasks may stand in the same lines."""
+    """The lanes of a broker in these lines. (Tasks of other brokers may stand in the same lines.)"""
     hashes = [("HGETALL", store.keys.room(line, store.is_cluster)[3]) for line in lines]
     with translated([store.keys.brokers]):
         bites = [hashes[at : at + _BITE] for at in range(0, len(hashes), _BITE)]
@@ -112,23 +114,24 @@ def lanes_of(store: RedisStore, lines: Sequence[str], broker: str) -> list[Lane]
 
 
 def _values(reply: Any) -> Iterable[Any]:
-    """The values of a hash, as either protocol answers; of foreign data none."""
+    """The values of a hash, from a reply in either protocol; none for foreign data."""
     if isinstance(reply, Exception):
         return ()
     return reply.values() if isinstance(reply, Mapping) else reply[1::2]
 
 
 def _lane(value: str) -> Lane | None:
-    """As it is stored (see `lua/line.lua`); None for what another version wrote."""
+    """Read a stored lane (see `lua/line.lua`); None if another version wrote it."""
     form, *parts = value.split(":", 8)
     if form != "1" or len(parts) != 8 or not all(map(str.isdecimal, parts[1:3])):
         return None
-    return Lane(int(parts[1]), int(parts[2]), parts[6], parts[7])
+    gone = int(parts[2])
+    return Lane(int(parts[1]), 0 if gone == _REFUSED else gone, parts[6], parts[7])
 
 
 def quarantine(store: RedisStore) -> dict[str, int]:
-    """The lines with messages in quarantine, and how many; one whose messages were all tried again or dropped leaves
-    the index."""
+    """The lines with messages in quarantine, and how many these are. A line whose messages were all tried again or
+    dropped is removed from the index."""
     with translated([store.keys.quarantine]):
         client = store.connection.client
         lines = [text(line) for line in client.zrange(store.keys.quarantine, 0, -1)]
@@ -139,14 +142,14 @@ def quarantine(store: RedisStore) -> dict[str, int]:
 
 
 def live_workers(store: RedisStore) -> int:
-    """How many workers with limited tasks there are, on whatever broker."""
+    """How many workers with limited tasks there are, on all brokers."""
     now = store.now_us()
     with translated(store.keys.processes):
         return len(store.connection.client.zrangebyscore(store.keys.processes[0], now, "+inf"))
 
 
 def parked_tickets(store: RedisStore, name: str, key: str = "") -> Iterator[str]:
-    """The tickets of the tasks that are parked in a line, in order."""
+    """The tickets of the parked tasks of a line, in order."""
     keys = store.keys.room(store.keys.state(name, key), store.is_cluster)
     with translated(keys):
         client = store.connection.client
@@ -156,7 +159,8 @@ def parked_tickets(store: RedisStore, name: str, key: str = "") -> Iterator[str]
 
 
 def _parked_in_lane(client: Any, keys: Sequence[str], lane: str) -> Iterator[tuple[str, str]]:
-    """Place and ticket of each; those who wait as countdowns, or were let go, stand between them."""
+    """The place and ticket of each parked task of a lane. (Tasks that wait as countdowns, or that were let go, stand
+    between them and are left out.)"""
     after, end = f"[{lane}:", f"({lane};"
     while members := client.zrange(keys[1], raw(after), raw(end), bylex=True, offset=0, num=_CHUNK):
         places = [

@@ -98,8 +98,8 @@ class RedisStore:
             self.visit_at_once(lambda line: line == keys[0])
         return bool(reply)
 
-    def reset(self, limit: RateLimit, key: str = "") -> None:
-        state = self.keys.state(limit.name, key)
+    def reset(self, name: str, key: str = "") -> None:
+        state = self.keys.state(name, key)
         self.run("reset", self.keys_of(state), [])
         self.visit_at_once(lambda line: line == state)
 

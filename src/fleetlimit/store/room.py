@@ -1,8 +1,8 @@
-"""The waiting room: parked messages beside their tickets, let go when their turn comes.
+"""The waiting room: parked messages lie beside their tickets and are let go when their turn comes.
 
-No leader and no state of its own: any number of releasers may ask `due_lines`, `release` what is due
-under a lease, publish it and `settle` what became of it. A crash at any point voids the claim after
-`LEASE_US`, and the message is let go again; which of two copies starts is decided in `acquire`.
+A room has no leader and no state in this process. Any number of releasers may ask for `due_lines`, claim the due
+messages with `release`, publish them, and report the results with `settle`. After a crash at any point, the claim
+becomes void after `LEASE_US` and the message is let go again; `acquire` decides which of the two copies starts.
 """
 
 from __future__ import annotations
@@ -32,26 +32,29 @@ from fleetlimit.store.redis import LEASE_US, RedisStore
 
 __all__ = ["Due", "Fate", "Released", "Room"]
 
-#: A task let go that does not come within this loses its ticket (not its place: it carries that).
+#: A task that was let go and does not come within this time loses its ticket. (It keeps its place, which its message
+#: carries.)
 GRACE_US = Ticket.grace_us
-#: Lines handed out by one look, messages claimed from one of them, and their bytes (about), at most.
+#: At most so many lines are handed out by one call, so many messages are claimed from one line, with about so many
+#: bytes.
 LINES, MESSAGES, BYTES = 128, 64, 256 * 1024
-#: A line handed to a releaser is seen by others again after this.
+#: Other releasers see a line again so long after it was handed to one of them.
 HANDED_US = 1_000_000
-#: A broker is served for so long after a releaser said so (each does at least once a second), microseconds: then its
-#: tasks hold up those of other brokers no more. Its workers are reported missing only after some more time.
+#: A broker counts as served for so many microseconds after a releaser said so (each releaser does so at least once a
+#: second). After that, its tasks no longer delay those of other brokers. Its workers are reported missing after a
+#: further `MISSING_US`.
 SERVED_US, MISSING_US = 1_500_000, 15_000_000
-#: A message that could not be published so often lies in quarantine.
+#: A message goes into quarantine after so many failed tries to publish it.
 TRIES = 8
-#: How long revoked ids are remembered, seconds, and how many at most.
+#: How many seconds revoked ids are remembered, and how many of them at most.
 REVOKED_S, REVOKED = 7 * 86_400, 50_000
-#: As `lead_us`: let all go, whatever their turn.
+#: A value of `lead_us`: let all tasks go, whatever their turn is.
 AT_ONCE = -1
 
 
 @dataclass(frozen=True)
 class Due:
-    """The lines to visit now (their state keys); `next_us`: when the next one is due, 0: none is."""
+    """The lines to visit now (their state keys). `next_us`: when the next line is due; 0: there is none."""
 
     now_us: int
     next_us: int
@@ -60,8 +63,9 @@ class Due:
 
 @dataclass(frozen=True)
 class Released:
-    """Claimed messages of a line: ticket, first-seen time, text. `copy` marks these copies; `newer` messages are of
-    a form that only a later version reads, and stay; `unreadable` ones went into quarantine."""
+    """Claimed messages of a line: ticket, first-seen time, text. `copy` is the mark of these copies. `newer` is the
+    number of messages in a form that only a later version reads; they stay. `unreadable` is the number of messages that
+    went into quarantine."""
 
     line: str
     copy: int
@@ -73,14 +77,15 @@ class Released:
 
 @dataclass
 class Fate:
-    """What became of claimed messages: by ticket None (published), or why not, and whether that counts as a try."""
+    """The results of claimed messages. `became` maps a ticket to None (published), or to the error and whether it
+    counts as a failed try."""
 
     released: Released
     became: dict[str, tuple[str, bool] | None] = field(default_factory=dict)
 
 
 class Room:
-    """The rooms of one Redis store. A releaser says for which broker it works."""
+    """The rooms in one Redis store. For a releaser, `broker` is the broker for which it works."""
 
     def __init__(self, store: RedisStore, broker: str = "") -> None:
         self.store, self.broker = store, broker
@@ -91,12 +96,12 @@ class Room:
     # --- for releasers ----------------------------------------------------------------------------
 
     def register(self) -> None:
-        """Make this broker known before anything is parked for it: who changes a limit must find its lines."""
+        """Make this broker known before any task is parked for it, so that a change to a limit finds its lines."""
         with translated([self._keys.brokers]):
             self.store.connection.client.zadd(self._keys.brokers, {self.broker: 0}, nx=True)
 
     def due_lines(self, *, serves: bool = True) -> Due:
-        """`serves`: this broker takes what is let go."""
+        """The lines to visit now. `serves`: whether this broker takes messages at the moment."""
         served_us = SERVED_US if serves else 0
         args = [self.store.now(), LINES, HANDED_US, self.broker, served_us]
         keys = [self._index, self._keys.brokers]
@@ -117,13 +122,14 @@ class Room:
         return Due(now, next_us, sound_lines(self.store, self._index, lines))
 
     def release(self, lines: Sequence[str], lead_us: int) -> list[Released | StateError]:
-        """Claim what is due in these lines, `lead_us` before its turn."""
+        """Claim the messages of these lines whose turn comes within `lead_us`."""
         return list(self.begin_release(lines, lead_us)().values())
 
     def begin_release(
         self, lines: Sequence[str], lead_us: int
     ) -> Callable[[], dict[str, Released | StateError]]:
-        """The same in two parts: the store claims, while the caller goes on until it takes what was claimed."""
+        """Like `release`, but in two parts: the store claims while the caller does other work, until the caller calls
+        the returned function."""
         calls = [(self._keys_of(line), self._release_args(line, lead_us)) for line in lines]
         replies = self.store.begin("release", calls)
         return lambda: dict(zip(lines, map(self._released, lines, replies()), strict=True))
@@ -148,8 +154,10 @@ class Room:
         return [self.store.now(), override, lead_us, *limits, self.broker, " ".join(self._served)]
 
     def settle(self, fates: Sequence[Fate]) -> dict[str, int]:
-        """Say what became of claimed messages; one without a fate is let go again when its claim is void. Of which
-        lines how many went into quarantine."""
+        """Report the results of claimed messages. A message without a result is let go again when its claim is void.
+
+        :return: how many messages of which lines went into quarantine.
+        """
         calls = []
         for one in fates:
             args: list[str | int | bytes] = [self.store.now(), GRACE_US, one.released.copy, TRIES]
@@ -172,13 +180,14 @@ class Room:
         return quarantined
 
     def postpone(self, line: str, seconds: float) -> None:
-        """Visit a line later: something is wrong with it."""
+        """Visit a line later, because something is wrong with it."""
         with translated([self._index]):
             at = self.store.now_us() + round(seconds * 1e6)
             self.store.connection.client.zadd(self._index, {line: at}, xx=True)
 
     def _wake_beside(self, lost: str) -> None:
-        """Nobody serves that broker any more: the turns of our tasks that stood behind its tasks are nearer now."""
+        """Visit the lines of a broker that is no longer served. Our tasks that stood behind its tasks have an earlier
+        turn now."""
         with translated([self._index]):
             client, at = self.store.connection.client, 0
             while lines := client.zrange(self._keys.rooms(lost), at, at + 999):
@@ -186,17 +195,18 @@ class Room:
                 at += 1_000
 
     def wake(self, name: str = "") -> None:
-        """Have all lines visited at once, or those of one limit: its pace has changed."""
+        """Have all lines visited at once, or those of one limit whose pace has changed."""
         own, keyed = self._keys.state(name), self._keys.state(name)[:-1] + ":"
         self.store.visit_at_once(lambda line: not name or line == own or line.startswith(keyed))
 
     def _keys_of(self, line: str) -> list[str]:
-        """Of a line, its quarantine and its override, and the index where that may go along."""
+        """The keys of a line, of its quarantine and of its override, and the index unless it lies in another slot."""
         keys = [*self._keys.room(line, self.store.is_cluster)]
         return keys if self.store.is_cluster else [*keys, self._index]
 
     def _note_visit(self, line: str, at_us: int, *, sooner: bool = False) -> None:
-        """On a Cluster: the index, apart from the line. One parked between the two is seen again."""
+        """Write the index on a Cluster, where this is a call of its own. If a task was parked meanwhile, the line is
+        visited again."""
         with translated([self._index]):
             client = self.store.connection.client
             if at_us:
@@ -207,14 +217,14 @@ class Room:
                 client.zadd(self._index, {line: 0})
 
     def _note_quarantine(self, line: str) -> None:
-        """People must find it, whatever its key."""
+        """Note that a line has messages in quarantine, so that people find them whatever the line's key is."""
         with translated([self._keys.quarantine]):
             self.store.connection.client.zadd(self._keys.quarantine, {line: self.store.now_us()})
 
     # --- what was revoked -------------------------------------------------------------------------
 
     def remember_revoked(self, ids: Sequence[str]) -> None:
-        """A parked task that was revoked stays so, whoever restarts in the meantime."""
+        """Remember the ids of revoked tasks, so that a parked task stays revoked when workers restart."""
         key = self._keys.revoked(self.broker)
         with translated([key]):
             client = self.store.connection.client
@@ -241,7 +251,7 @@ class Room:
         return {broker: until >= now - MISSING_US for broker, until in known}
 
     def parked_for(self, broker: str) -> Orphan:
-        """In how many lines tasks may be, and how many are, parked for a broker (of the first 1,000 lines)."""
+        """The number of lines in a broker's index, and how many tasks are parked for it (in the first 1,000 lines)."""
         with translated([self._keys.brokers]):
             client = self.store.connection.client
             lines = [text(line) for line in client.zrange(self._keys.rooms(broker), 0, 999)]
@@ -251,12 +261,15 @@ class Room:
         )
 
     def orphans(self) -> list[Orphan]:
-        """What is parked for brokers that no live worker serves."""
+        """The brokers with parked tasks that no live worker serves."""
         found = [self.parked_for(broker) for broker, served in self.brokers().items() if not served]
         return [one for one in found if one.parked]
 
     def adopt(self, former: str) -> int:
-        """Hand what is parked for another broker to this one's workers; how many tasks."""
+        """Hand the tasks that are parked for the broker `former` to this broker's workers.
+
+        :return: how many tasks these are.
+        """
         index, adopted = self._keys.rooms(former), 0
         client = self.store.connection.client
         with translated([index]):
@@ -291,21 +304,26 @@ class Room:
         )  # fmt: skip
 
     def parked(self, name: str, key: str = "", most: int = 100) -> list[str]:
-        """Ids of parked tasks, the first in line first."""
+        """The ids of parked tasks, in the order of the line."""
         return [task_id(ticket) for ticket in islice(parked_tickets(self.store, name, key), most)]
 
     def keys(
         self, names: Sequence[str], most: int = 100, skip: int = 0
     ) -> tuple[list[tuple[str, str]], int]:
-        """The lines of these limits that have a key and parked tasks, the next due first: their names and (encoded)
-        keys, `most` of them after the first `skip`; and how many there are."""
+        """The lines of these limits that have a key and parked tasks, the next due first.
+
+        :return: the names and (encoded) keys of at most `most` lines after the first `skip`, and how many there are.
+        """
         lines = parked_lines(self.store, {self.broker, *known_brokers(self.store)})
         found = [name_and_key(line) for line in lines]
         ours = [(name, key) for name, key in found if key and name in names]
         return ours[skip : skip + most], len(ours)
 
     def cancel(self, name: str, id: str, key: str = "") -> bool:
-        """Take a parked task out; it will not run. Whether that is so: not if it is being let go at this moment."""
+        """Take a parked task out for good.
+
+        :return: True if it will not run; False if it is being let go at this moment, or is not there.
+        """
         tickets = self._tickets_of(name, key, id)
         gone = [self.store.withdraw(name, key, one, how="parked") for one in tickets]
         return bool(gone) and all(gone)
@@ -322,8 +340,10 @@ class Room:
             return [text(ticket) for ticket, _ in found if task_id(text(ticket)) == id]
 
     def cancel_all(self, name: str, key: str = "") -> tuple[int, list[str]]:
-        """Take all parked tasks out of a line: how many will not run, and the ids of those that are being let go at
-        this moment, and may."""
+        """Take all parked tasks out of a line.
+
+        :return: how many will not run, and the ids of those that are being let go at this moment and may run.
+        """
         keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)[:7]
         tickets, cancelled, let_go = parked_tickets(self.store, name, key), 0, []
         while some := list(islice(tickets, 500)):
@@ -336,12 +356,12 @@ class Room:
         return cancelled, let_go
 
     def quarantine_keys(self, name: str) -> list[str]:
-        """The (encoded) keys of a limit under which messages lie in quarantine; '' is the limit without a key."""
+        """The (encoded) keys of a limit under which messages lie in quarantine; '' stands for no key."""
         lines = map(name_and_key, quarantine(self.store))
         return [key for its, key in lines if its == name]
 
     def quarantined(self, name: str, key: str = "") -> list[Quarantined]:
-        """Messages that could not be let go."""
+        """The messages in quarantine."""
         bad = self._keys.room(self._keys.state(name, key), self.store.is_cluster)[7]
         with translated([bad]):
             found = [
@@ -350,7 +370,10 @@ class Room:
         return [_quarantined(ticket, it.partition("\n")[0]) for ticket, it in found]
 
     def recover(self, name: str, id: str, key: str = "", *, drop: bool = False) -> bool:
-        """Try a message in quarantine again, or drop it; whether it was there."""
+        """Try a message in quarantine again, or drop it.
+
+        :return: whether the message was there.
+        """
         keys = self._keys.room(self._keys.state(name, key), self.store.is_cluster)
         with translated(keys):
             tickets = [text(ticket) for ticket in self.store.connection.client.hkeys(keys[7])]
@@ -366,7 +389,7 @@ class Room:
 
 
 def _quarantined(ticket: str, entry: str) -> Quarantined:
-    """From '<lane>:<place>:<cost>:<when>:<broker>:<why>' (see `lua/room.lua`)."""
+    """Read an entry: '<lane>:<place>:<cost>:<when>:<broker>:<why>' (see `lua/room.lua`)."""
     parts = entry.split(":", 5)
     if len(parts) < 6 or not parts[3].isdecimal():
         return Quarantined(task_id(ticket), "unreadable", 0)

@@ -1,4 +1,4 @@
-"""One process's part of the limits while Redis is away: the same GCRA, in memory."""
+"""One process's share of the limits while Redis is away: GCRA in this process's memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fleetlimit.store.base import Outcome, Spend, Verdict
 
 __all__ = ["Shares"]
 
-#: Keys kept at most, once those that say nothing are dropped.
+#: At most so many keys are kept. Keys whose bucket is full are dropped first.
 _KEYS = 100_000
 
 
 class Shares:
-    """What this process has spent since Redis went away. The caller holds a lock."""
+    """The units that this process has spent since Redis went away. The caller must hold a lock."""
 
     def __init__(self) -> None:
         self._states: dict[tuple[str, str], State] = {}
@@ -30,10 +30,12 @@ class Shares:
         *,
         look_only: bool = False,
     ) -> Outcome | None:
-        """Decide under this process's part of each limit; None if there are too many keys.
+        """Decide under this process's share of each limit. The result is None if there are too many keys.
 
+        :param parts: the units that are asked for, each with the rule of this process's share.
         :param max_sleep_us: how far ahead of time a unit may be taken.
-        :param back_us: when all processes ask Redis again (microseconds of the monotonic clock), 0 if not known.
+        :param back_us: when all processes ask Redis again (in microseconds of the monotonic clock); 0 if it is not
+            known.
         """
         now = time.monotonic_ns() // 1000
         self._sweep(now)
@@ -42,7 +44,7 @@ class Shares:
         found = [(one, rule, self._look(one, rule, now)) for one, rule in parts]
         lag = max((to_us(max(0, at.lag), rule) for _, rule, at in found), default=0)
         if back_us and back_us <= now + lag <= now + max_sleep_us:
-            # From then on the store hands out the whole limit: no share on top of it.
+            # From then on the store hands out the whole limit, so no share may be taken on top of it.
             wait = max(back_us - now, 1) + round(random.uniform(0, 0.2) * 1e6)
             return Outcome(Verdict.DENIED, wait, 0, 0, now, alone=True)
         if lag <= max_sleep_us:
@@ -54,7 +56,7 @@ class Shares:
         return Outcome(Verdict.DENIED, wait, 0, 0, now, alone=True)
 
     def _look(self, one: Spend, rule: Rule, now: int) -> Look:
-        """How far a key has been spent. A first state begins somewhere in its first interval, for all processes begin
+        """The state of a key. A new state begins at a random point of its first interval, because all processes begin
         at about the same time."""
         where = one.limit.name, one.key
         if where not in self._states:

@@ -1,8 +1,9 @@
-"""Connections that are made within a time, the look-up of the host's name included.
+"""Connections whose making takes a bounded time, including the look-up of the host's name.
 
-A socket's timeout does not bound the resolver, which may hang for many seconds. So names are looked up in a thread
-(one for each name at a time, however many wait), and a connection waits for it as long as it may take to connect.
-Nothing is remembered: while the resolver hangs, connections that are open go on, and no new one is made.
+A socket's timeout does not bound the resolver, which may hang for many seconds. So a thread looks names up (one thread
+for each name at a time, however many connections wait for it), and a connection waits for the answer no longer than it
+may take to connect. Addresses are not remembered: while the resolver hangs, open connections go on working, and no new
+connection is made.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import redis.sentinel
 
 __all__ = ["connection_class"]
 
-# redis-py has hints for a part of itself only.
+# redis-py has type hints only in a part of its modules.
 _Tcp: Any = redis.Connection
 _Tls: Any = redis.SSLConnection
 _Managed: Any = redis.sentinel.SentinelManagedConnection
@@ -48,16 +49,20 @@ class _Lookup:
             self.done.set()
 
 
-#: By process: one that was forked has no thread that would answer the parent's.
+#: The look-ups under way. The process id is a part of the key, because a forked child has no thread that would answer
+#: the look-ups of its parent.
 _lookups: dict[tuple[int, str, int, int], _Lookup] = {}
 
 
 def _addresses(host: str, port: int, kind: int, timeout: float | None) -> list[_Address]:
-    """:raises OSError: where there are none, or not in time."""
+    """The addresses of a host.
+
+    :raises OSError: if there are none, or if the look-up takes too long.
+    """
     try:
         return socket.getaddrinfo(host, port, kind, socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
-        pass  # no number: it must be looked up
+        pass  # not a numeric address, so it must be looked up
     key = os.getpid(), host, port, kind
     mine = _Lookup(key)
     lookup = _lookups.setdefault(key, mine)
@@ -71,7 +76,8 @@ def _addresses(host: str, port: int, kind: int, timeout: float | None) -> list[_
 
 
 class _Bounded(_Tcp):  # type: ignore[misc]
-    """Name, all its addresses and the handshake of TCP share `socket_connect_timeout`."""
+    """A TCP connection. The look-up of the name and the attempts at all its addresses share
+    `socket_connect_timeout`."""
 
     def _connect(self) -> Any:
         limit = self.socket_connect_timeout
@@ -83,7 +89,8 @@ class _Bounded(_Tcp):  # type: ignore[misc]
             try:
                 self._prepare(connection)
                 if until is not None:
-                    left = (until - time.monotonic()) / (len(found) - n)  # one may be a black hole
+                    # Each address gets a part of the time, because one may never answer.
+                    left = (until - time.monotonic()) / (len(found) - n)
                     connection.settimeout(max(left, 0.001))
                 connection.connect(address)
                 connection.settimeout(self.socket_timeout)
@@ -105,19 +112,20 @@ class _Bounded(_Tcp):  # type: ignore[misc]
 
 
 class _BoundedTls(_Tls, _Bounded):  # type: ignore[misc]
-    """The same below TLS."""
+    """The same connection with TLS."""
 
 
 class _BoundedManaged(_Managed, _Bounded):  # type: ignore[misc]
-    """The same to the master that a Sentinel names."""
+    """A connection to the master that a Sentinel names."""
 
 
 class _BoundedManagedTls(_Managed, _BoundedTls):  # type: ignore[misc]
-    """The same below TLS."""
+    """A connection to the master that a Sentinel names, with TLS."""
 
 
 def connection_class(*, path: bool = False, tls: bool = False, managed: bool = False) -> Any:
-    """What redis-py's pools make connections of: by Unix socket, TCP or TLS; `managed`: by a Sentinel."""
+    """The class of connections for redis-py's pools: by Unix socket, TCP or TLS. `managed`: a Sentinel names the
+    server."""
     if path:
         return redis.UnixDomainSocketConnection
     if managed:

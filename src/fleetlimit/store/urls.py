@@ -1,7 +1,7 @@
-"""Where Redis is: an address with the options of its connections, read from a URL.
+"""Reads the address of Redis, and the options of its connections, from a URL.
 
-A URL may hold a password, and one that is not percent-encoded ends up in the wrong part of it. So an error says what
-is wrong in words of our own, and nothing of the URL but its scheme and the names of options.
+A URL may contain a password, and a password that is not percent-encoded ends up in a wrong part of the URL. So the
+errors here repeat nothing of the URL except its scheme and the names of options.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fleetlimit.errors import ConfigurationError
 
 __all__ = ["Endpoint", "checked_url", "credential_provider", "database", "endpoint_of", "scheme_of"]
 
-# redis-py has hints for a part of itself only.
+# redis-py has type hints only in a part of its modules.
 _parse_url: Any = redis.connection.parse_url
 
 _PORT, _SENTINEL_PORT = 6379, 26379
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*(?=://)", re.IGNORECASE)
-#: Other ways to write a scheme of redis-py's.
+#: Other spellings of redis-py's schemes.
 _SAME = {
     "redis+socket": "unix",
     "socket": "unix",
@@ -44,19 +44,19 @@ class Endpoint:
     hosts: tuple[tuple[str, int], ...] = ()
     #: A Unix socket, in place of hosts.
     path: str = ""
-    #: What the sentinels call the master.
+    #: The name under which the sentinels know the master.
     service: str = ""
     cluster: bool = False
     tls: bool = False
     #: Arguments of redis-py's connections (`db`, `username`, `ssl_ca_certs`, ...) and of its pool.
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    #: The connections to the sentinels themselves.
+    #: The same for the connections to the sentinels themselves.
     sentinel_tls: bool = False
     sentinel_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def server(self) -> tuple[Any, ...]:
-        """Which server it means, whatever the database and the credentials."""
+        """The server itself, without the database and the credentials."""
         return self.hosts, self.path, self.service, self.cluster
 
 
@@ -65,13 +65,16 @@ class _Wrong(Exception):
 
 
 def scheme_of(url: str) -> str:
-    """The scheme of a URL; `(none)` for what has none, which may be a secret."""
+    """The scheme of a URL; `(none)` if there is none (the text may be a secret then)."""
     found = _SCHEME.match(url)
     return found[0].lower() if found else "(none)"
 
 
 def endpoint_of(url: str) -> Endpoint:
-    """:raises ConfigurationError: naming the scheme and what is wrong; nothing else of the URL."""
+    """Read a URL.
+
+    :raises ConfigurationError: naming the scheme and what is wrong, and nothing else of the URL.
+    """
     scheme = scheme_of(url)
     try:
         return _endpoint(_SAME.get(scheme, scheme), url[len(scheme) :])
@@ -79,7 +82,7 @@ def endpoint_of(url: str) -> Endpoint:
         said = str(error)
     except Exception:
         said = f"cannot be read; {_ENCODE}"
-    # Not within the handler: the error behind it may repeat a piece of the URL.
+    # Raised outside of the handler, because its `__context__` would repeat a piece of the URL.
     raise ConfigurationError(f"Redis URL with scheme {scheme!r}: {said}")
 
 
@@ -103,17 +106,17 @@ def _endpoint(scheme: str, rest: str) -> Endpoint:
         return _cluster(parts)
     if scheme not in ("redis", "rediss", "unix"):
         known = "redis, rediss, unix, sentinel, redis+cluster, rediss+cluster"
-        raise _Wrong(f"must be one of {known}")
+        raise _Wrong(f"the scheme must be one of {known}")
     return _server(parts)
 
 
 def _split(scheme: str, rest: str) -> SplitResult:
     if ";" in rest.partition("?")[0]:
-        more = f"it names no service; {_SENTINEL_FORM}" if scheme == "sentinel" else "give one"
-        raise _Wrong(f"a list of URLs: {more}")
+        more = f"it names no service; {_SENTINEL_FORM}" if scheme == "sentinel" else "give one URL"
+        raise _Wrong(f"this is a list of URLs: {more}")
     parts = urlsplit(scheme + rest)
     if "@" in parts.path + parts.query or parts.fragment:
-        raise _Wrong(f"an @ or # stands behind the host; {_ENCODE}")
+        raise _Wrong(f"there is an @ or # after the host; {_ENCODE}")
     return parts
 
 
@@ -133,7 +136,7 @@ def _server(parts: SplitResult) -> Endpoint:
 
 
 def _readable(parts: SplitResult) -> str:
-    """As redis-py writes it, from what Celery's documentation says."""
+    """A URL in redis-py's spelling, from that of Celery's documentation."""
     query = parts.query
     for level in ("NONE", "OPTIONAL", "REQUIRED"):
         query = query.replace(f"ssl_cert_reqs=CERT_{level}", f"ssl_cert_reqs={level.lower()}")
@@ -145,7 +148,7 @@ def _sentinel(parts: SplitResult) -> Endpoint:
     `ssl=true`, `ssl_...`, `credential_provider`, `sentinel_username`, `sentinel_password`."""
     service, _, db = parts.path.strip("/").partition("/")
     if not service or service.isdecimal():
-        raise _Wrong(f"names no service; {_SENTINEL_FORM}")
+        raise _Wrong(f"it names no service; {_SENTINEL_FORM}")
     options: dict[str, Any] = dict(parse_qsl(parts.query))
     tls = options.pop("ssl", "").lower() in ("1", "true", "yes")
     theirs = {name[9:]: options.pop(name) for name in list(options) if name.startswith("sentinel_")}
@@ -187,7 +190,7 @@ def _host(netloc: str, port: int, default: str = "") -> tuple[str, int]:
     parts = urlsplit(f"//{netloc.rpartition('@')[2]}")
     host = unquote(parts.hostname or default)
     if not host:
-        raise _Wrong("names no host")
+        raise _Wrong("it names no host")
     try:
         return host, parts.port or port
     except ValueError:
@@ -201,9 +204,9 @@ def _credentials(parts: SplitResult) -> dict[str, Any]:
 
 
 def database(value: Any) -> int:
-    """A database's number, from a path or a setting.
+    """The number of a database, from a path or a setting.
 
-    :raises ConfigurationError: for what is no number; its text does not repeat it.
+    :raises ConfigurationError: if the value is no number. The text does not repeat the value.
     """
     try:
         return int(str(value or 0).strip("/") or 0)
@@ -221,9 +224,9 @@ def _with_provider(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def credential_provider(value: Any) -> CredentialProvider:
-    """An object that tells the credentials, from its class's name as Celery writes it (`module.Class`).
+    """The object that provides the credentials, from the name of its class as Celery writes it (`module.Class`).
 
-    :raises ConfigurationError: for what is none, or cannot be imported.
+    :raises ConfigurationError: if it cannot be imported, or is no credential provider.
     """
     found = value
     if isinstance(value, str):

@@ -11,7 +11,7 @@ const at = (id) => document.getElementById(id);
 let algorithm = tabs[0].dataset.algorithm;
 let running = false;
 let wanted; // the newest query that is not answered yet
-let moved = false; // from the line, because a naive state has none
+let moved = false; // whether "waits in line" was replaced, because a naive state has no line
 
 /** The controls as a query. Defaults are left out, so that links stay short. */
 function query() {
@@ -21,8 +21,8 @@ function query() {
     if (!input.name || input.disabled) continue;
     const isDefault = input.type === "radio" ? input.defaultChecked : input.value === input.defaultValue;
     if ((isDefault && input.validity.valid) || (input.type === "radio" && !input.checked)) continue;
-    // What is no number, and an empty field that must not be empty, is sent as an empty text: the
-    // server says what is wrong with it.
+    // A text that is no number, and a required field that is empty, are sent as an empty text. The
+    // server says what is wrong with them.
     if (input.value !== "" || !input.validity.valid) search.set(input.name, input.value);
   }
   return search.toString();
@@ -35,7 +35,7 @@ function fill(search) {
   moved = false;
   for (const [name, value] of asked) {
     const input = form.elements[name];
-    if (input) input.value = value; // a group of radios, too, takes a value
+    if (input) input.value = value; // this also works for a group of radio buttons
   }
   const known = tabs.find((tab) => tab.dataset.algorithm === asked.get("algorithm"));
   choose(known ?? tabs[0]);
@@ -56,7 +56,7 @@ function choose(tab) {
   suit();
 }
 
-/** Controls that mean something only beside others. */
+/** Show or hide the controls that have a meaning only with certain other choices. */
 function suit() {
   const naive = form.elements.state.value === "naive";
   offer("latency", naive);
@@ -76,8 +76,8 @@ function offer(name, yes) {
   form.querySelector(`[data-for=${name}]`).hidden = !yes;
 }
 
-/** Show a run. The server plays one at a time for each client, so a query that comes while another
- *  one is out replaces the query that waits, and only the newest is shown. */
+/** Show a run. The server plays one run at a time for each client. So a query that comes while another
+ *  one is under way replaces the query that waits, and only the newest run is shown. */
 async function run(search) {
   wanted = search;
   if (running) return;
@@ -100,7 +100,7 @@ async function run(search) {
   at("answer").setAttribute("aria-busy", "false");
 }
 
-/** @returns the document of /api/run, or an error, and if it may pass, after how many ms to ask again */
+/** @returns the document of /api/run, or an error. If the error may pass, `again` is when to ask again (ms). */
 async function ask(search) {
   try {
     const answer = await fetch(`api/run?${search}`);
@@ -136,7 +136,7 @@ function figure({ label, value, note, tone }) {
   return box;
 }
 
-/** Say what is wrong, and hide the former answer: it is not the answer to what is asked now. */
+/** Show an error, and hide the former answer, because it does not belong to the present query. */
 function fail(text) {
   at("error").textContent = text;
   at("error").hidden = false;
