@@ -74,7 +74,7 @@ def place_options(command: F) -> F:
 
 
 def celerys_app() -> str | None:
-    """The app of `celery -A app fleetlimit ...`, None if there is none."""
+    """The app of `celery -A app fleetlimit ...` or of `fleetlimit -A app ...`, None if there is none."""
     app = click.get_current_context().find_root().obj
     return app if isinstance(app, str) else None
 
