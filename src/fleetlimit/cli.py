@@ -34,9 +34,12 @@ _LONGEST = 3600
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-A", "--app", help="The Celery app whose settings say where the limits' Redis is.")
 @click.version_option(package_name="fleetlimit")
-def main() -> None:
+@click.pass_obj
+def main(celerys: str | None, /, app: str | None) -> None:
     """One rate limit for a whole Celery fleet, kept in Redis."""
+    click.get_current_context().obj = app or celerys
 
 
 for _command in (*cli_room.COMMANDS, *cli_move.COMMANDS):

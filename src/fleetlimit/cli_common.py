@@ -11,11 +11,11 @@ from urllib.parse import unquote
 import click
 from click.core import ParameterSource
 
-from fleetlimit.errors import ConfigurationError, FleetlimitError, UnknownLimitError
+from fleetlimit.errors import ConfigurationError, FleetlimitError
 from fleetlimit.keys import encode
 from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import RateLimiter, redis_store
-from fleetlimit.store.names import algorithm_in_use, check_known
+from fleetlimit.store.names import warning_of
 from fleetlimit.store.parked import Orphan
 from fleetlimit.store.room import Room
 
@@ -74,7 +74,7 @@ def place_options(command: F) -> F:
 
 
 def celerys_app() -> str | None:
-    """The app of `celery -A app fleetlimit ...`, None if there is none."""
+    """The app of `celery -A app fleetlimit ...` or of `fleetlimit -A app ...`, None if there is none."""
     app = click.get_current_context().find_root().obj
     return app if isinstance(app, str) else None
 
@@ -152,12 +152,8 @@ def room_at(url: str | None, name: str) -> Room:
     """
     RateLimit(name, limit=1, per=1)
     room = room_of(limiter_at(url))
-    if not algorithm_in_use(room.store, name):
-        try:
-            check_known(room.store, name)
-        except UnknownLimitError as error:
-            hint = f" Did you mean {error.nearest}?" if error.nearest else ""
-            note(f"No worker and no program has announced a limit {name!r}.{hint}")
+    if warning := warning_of(room.store, name):
+        note(warning)
     return room
 
 

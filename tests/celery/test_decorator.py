@@ -148,6 +148,9 @@ def test_two_definitions_of_one_name() -> None:
         rate_limited("unit-shared", 20, 1)
     text = str(caught[0].message)
     assert text.count("test_decorator.py:") == 2
+    assert "limit=10 at" in text
+    assert "limit=20 at" in text
+    assert "burst" not in text  # it is alike
     assert caught[0].filename == __file__
 
 

@@ -90,6 +90,8 @@ def test_it_is_known_without_a_task(shop: Shop) -> None:
         return json.loads(said.stdout)["w@h"]["inspected"]
 
     until(lambda: answer()["waiting"] == 2, "two wait", 60)
+    said = shop.celery("-A", "shop", "inspect", "throttled", "inspectd", "--json", "-t", "5").stdout
+    assert json.loads(said)["w@h"]["error"].endswith("Did you mean inspected?")
     assert "throttled [LIMIT" in shop.celery("-A", "shop", "inspect", "--list").stdout
 
 
@@ -108,7 +110,11 @@ def test_our_own_command_finds_redis_in_the_settings_of_the_app(
     one = Shop(tmp_path, server.url, own)
     limiter = RateLimiter(server.url, key_prefix="dev:")
     limiter.acquire(RateLimit("inspected", 1, 60))
-    for start in (["celery", "-A", "shop", "fleetlimit"], ["fleetlimit.cli"]):
+    for start in (
+        ["celery", "-A", "shop", "fleetlimit"],
+        ["fleetlimit.cli"],
+        ["fleetlimit.cli", "-A", "shop"],
+    ):
         more = ["-A", "shop"] if start == ["fleetlimit.cli"] else []
         paused = one.run(*start, "pause", "inspected", "60", *more)
         assert paused.returncode == 0, paused.stderr

@@ -7,6 +7,7 @@ import re
 import string
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from fleetlimit.celery.origin import Origin
@@ -160,6 +161,13 @@ def _compute(
         raise KeyValueError(f"{argument}: {error!r} for the task's arguments") from error
 
 
+def _unlike(one: RateLimit, other: RateLimit) -> str:
+    """The numbers of a limit that another one of the same name has not."""
+    names = [part.name for part in fields(one) if part.compare]
+    unlike = [name for name in names if getattr(one, name) != getattr(other, name)]
+    return ", ".join(f"{name}={getattr(one, name)!r}" for name in unlike)
+
+
 def _define(limit: RateLimit, origin: Origin) -> None:
     former, its_origin = _defined.setdefault(limit.name, (limit, origin))
     if former == limit:
@@ -168,8 +176,8 @@ def _define(limit: RateLimit, origin: Origin) -> None:
         _defined[limit.name] = (limit, origin)
         return
     warnings.warn_explicit(
-        f"limit {limit.name!r} is defined twice with different numbers: {former} at {its_origin}, "
-        f"{limit} at {origin}. They share one state: define it once and use it in both places.",
+        f"limit {limit.name!r} is defined twice with different numbers: {_unlike(former, limit)} at {its_origin}, "
+        f"{_unlike(limit, former)} at {origin}. They share one state: define it once and use it in both places.",
         LimitConflictWarning,
         origin.file,
         origin.line,

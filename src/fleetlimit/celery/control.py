@@ -10,6 +10,8 @@ from fleetlimit.celery.declared import limits_of
 from fleetlimit.celery.rooms import room_of
 from fleetlimit.celery.wiring import limiter_of
 from fleetlimit.errors import FleetlimitError
+from fleetlimit.limiter import redis_store
+from fleetlimit.store.names import warning_of
 
 __all__ = ["throttled"]
 
@@ -32,6 +34,9 @@ def throttled(
         found: dict[str, Any] = {
             one: dataclasses.asdict(limiter.status(one, key)) for one in names if page == 1
         }
+        inner = redis_store(limiter.store)
+        if name and inner and (warning := warning_of(inner, name)):
+            found["error"] = warning
         room = room_of(state.app)
         if room and key is None:  # add the keys under which tasks are parked
             keys, number = room.keys(names, _PAGE, (page - 1) * _PAGE)

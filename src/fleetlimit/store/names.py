@@ -18,7 +18,7 @@ from fleetlimit.store.failures import translated
 from fleetlimit.store.keyspace import text
 from fleetlimit.store.redis import RedisStore
 
-__all__ = ["Noted", "algorithm_in_use", "announce", "check_known", "known_names"]
+__all__ = ["Noted", "algorithm_in_use", "announce", "check_known", "known_names", "warning_of"]
 
 #: How long a limit is known after it was last announced. This is longer than a fleet is down over a weekend.
 _LASTS_US = 7 * 86_400 * 1_000_000
@@ -69,6 +69,19 @@ def check_known(store: RedisStore, name: str) -> None:
     if name not in names:
         nearest = get_close_matches(name, sorted(names), n=1)
         raise UnknownLimitError(name, nearest[0] if nearest else None)
+
+
+def warning_of(store: RedisStore, name: str) -> str:
+    """What to tell somebody who looks at a limit that is not known: a misspelt name reads like a limit under which
+    nobody waits. '' for one that is known."""
+    if algorithm_in_use(store, name):
+        return ""
+    try:
+        check_known(store, name)
+    except UnknownLimitError as error:
+        hint = f" Did you mean {error.nearest}?" if error.nearest else ""
+        return f"No worker and no program has announced a limit {name!r}.{hint}"
+    return ""
 
 
 class Noted:
