@@ -125,6 +125,8 @@ def test_who_is_taken_after_all_is_in_its_own_lane_again(fleet: Refusing) -> Non
     fleet.resume()
     fleet.run(1)
     fleet.refused = set()  # its queue was declared again
+    for _ in range(500):
+        fleet.run(0.003)  # so that some are on their way at the end
     fleet.drain(10)
     assert {id for _, _, id in fleet.starts} == set(fleet.sent) > good
 
