@@ -17,9 +17,10 @@ from celery import Celery
 from kombu import Exchange, Queue
 
 from fleetlimit import rate_limited
-from fleetlimit.celery import host, presence
+from fleetlimit.celery import host, presence, releaser
 
 presence.EVERY_S = 1.0
+releaser._CHECK_S = float(os.environ.get("TEST_CHECK_S", releaser._CHECK_S))
 # As a saturated host says it: one that is saturated in truth would be that for all other tests too.
 if idle := os.environ.get("TEST_IDLE"):
     host.processor_times = lambda: (round(float(idle) * time.monotonic_ns()), time.monotonic_ns())

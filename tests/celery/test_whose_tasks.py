@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from fleetlimit.demo.processes import Server, redis_server, spawn, stop, until
 
@@ -173,6 +174,34 @@ def test_workers_of_one_broker_that_name_it_differently(server: Server, tmp_path
         assert numbers(one.wait(run, 90)) == list(range(90))
         shut_down(second)
         assert numbers(one.wait(run, 90)) == list(range(90))
+
+
+def test_the_brokers_database_is_emptied_under_its_workers(server: Server, tmp_path: Path) -> None:
+    """It has another name then. One worker learns it from the broker, the other a little later; what their pools park after
+    that is let go like all else."""
+    with other_broker(server, tmp_path / "other", fleetlimit_waiting_room=True) as one:
+        workers = [one.start("prefork", 2, TEST_CHECK_S=seconds) for seconds in ("1", "4")]
+        broker = redis.Redis.from_url(one.broker, decode_responses=True)
+        before, after = one.run(), one.run()
+        backlog(one, before, 60)
+        one.wait(before, 60)
+        former = broker.get("fleetlimit:broker")
+        broker.flushdb()
+        until(lambda: broker.get("fleetlimit:broker") not in (None, former), "another name", 20)
+        until(lambda: one.log().count("the broker's name is") == len(workers), "both know it")
+        for n in range(90):
+            one.send("call", after, n)
+        until(lambda: parked(one) > 20, "parked")
+        under_the_former: list[Any] = []
+
+        def all_ran() -> bool:
+            under_the_former.append(one.redis.zcard(f"fleetlimit:rooms:{former}"))
+            return len(one.starts(after)) >= 90
+
+        until(all_ran, "all of them")
+        assert numbers(one.starts(after)) == list(range(90))
+        assert sum(under_the_former) == 0
+        assert all(worker.poll() is None for worker in workers)
 
 
 @pytest.mark.parametrize("room", [True, False], ids=["room", "no room"])

@@ -208,18 +208,17 @@ class Many(Fleet):
         self.starts.append((at, cost, id))
 
 
-@pytest.mark.parametrize("burst", [1, 20])
-def test_ten_thousand_on_one_key(server: Server, burst: int) -> None:  # C16
+def test_ten_thousand_on_one_key(server: Server) -> None:  # C16
     """Another key starts at once, and each of them is delivered about twice."""
     fleet = Many(server.url)
     try:
-        fleet.limit = RateLimit("api", 1000, 1, margin=0, burst=burst)
+        fleet.limit = RateLimit("api", 200, 1, margin=0)
         fleet.queues = {"cheap": Queue("a", 1)}
         fleet.send("cheap", 10_000)
         assert fleet.limiter.status("api").parked > 7_000
         other = fleet.store.acquire([Spend(fleet.limit, "other")], Ticket("other"))
         assert (other.verdict, other.sleep_us) == (Verdict.ADMITTED, 0)
-        fleet.drain(12)
+        fleet.drain(52)
         assert len(fleet.starts) == len({id for _, _, id in fleet.starts}) == 10_000
         assert fleet.asks.total() <= 2.1 * 10_000
     finally:

@@ -40,6 +40,18 @@ class Refusing(Fleet):
     def waiting(self) -> list[str]:
         return [id for id in super().waiting() if id not in self.refused]
 
+    def check(self) -> None:
+        """Only those that are parked stand in the lane of the refused, and that one counts as ahead of nobody."""
+        super().check()
+        lanes = {one[0] for one in self._tickets().values() if not one[2]}
+        assert not [lane for lane in lanes if lane.endswith("~")]
+        gone = [
+            value.split(":")[3]
+            for lane, value in self.raw.hgetall(LINE + ":lanes").items()
+            if lane.endswith("~")
+        ]
+        assert set(gone) <= {"9000000000000001"}
+
     def _is_able(self, id: str, *ticket: Any) -> bool:
         return id not in self.refused and super()._is_able(id, *ticket)
 
@@ -113,6 +125,8 @@ def test_who_is_taken_after_all_is_in_its_own_lane_again(fleet: Refusing) -> Non
     fleet.resume()
     fleet.run(1)
     fleet.refused = set()  # its queue was declared again
+    for _ in range(500):
+        fleet.run(0.003)  # so that some are on their way at the end
     fleet.drain(10)
     assert {id for _, _, id in fleet.starts} == set(fleet.sent) > good
 
@@ -135,6 +149,7 @@ def test_they_go_along_when_tasks_are_adopted_and_come_back_from_quarantine(
     fleet.serve("a", True)
     fleet.run(180)
     assert fleet.bad() == fleet.refused
+    assert {one.split(":")[0] for one in fleet.raw.hvals(LINE + ":bad")} == {"cheap"}
     (ids, fleet.refused) = (fleet.refused, set())
     for id in ids:
         assert fleet.brokers["a"].room.recover("api", id)

@@ -35,7 +35,9 @@ _PATIENCE_S = 2.0
 
 def broker_of(app: Any) -> str:
     """The name of the broker to which an app publishes. While it is not known ('') no task is parked."""
-    name, ask_again_at = runtime_of(app).broker
+    runtime = runtime_of(app)
+    name, ask_again_at = runtime.broker
+    name = runtime.shared_broker or name
     if not name and time.monotonic() >= ask_again_at:
         name = identify(app)
     return name
@@ -49,7 +51,10 @@ def identify(app: Any) -> str:
             name = _asked(app)
         except Exception as error:  # whatever the transport raises
             logger.debug("the broker could not be identified: %r", error)
-    runtime_of(app).broker = name, time.monotonic() + _AGAIN_S
+    runtime = runtime_of(app)
+    runtime.broker = name, time.monotonic() + _AGAIN_S
+    if name:  # the processes of the pool must not go on with a former one
+        runtime.shared_broker = name
     return name
 
 

@@ -59,7 +59,7 @@ class Presence:
         self._announce_at = 0.0
         self._saturation = runtime.host.saturation = Saturation()
         self._stop = threading.Event()
-        runtime.share_processes()
+        runtime.share()
         self._thread = threading.Thread(target=self._run, name="fleetlimit-presence", daemon=True)
 
     def beat(self) -> None:

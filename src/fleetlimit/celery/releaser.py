@@ -95,6 +95,7 @@ class Releaser:
         self._mirrored: set[str] = set()
         self._mirror_at = 0.0
         self._check_at = time.monotonic() + _CHECK_S
+        self._former: set[str] = set()  # names that the broker had before
         self._bell = os.pipe()
         for end in self._bell:
             os.set_blocking(end, False)
@@ -308,7 +309,9 @@ class Releaser:
             logger.warning(
                 "waiting room: the broker's name is %s now, and was %s", broker, self._room.broker
             )
-            former, self._found_room = self._room.broker, Room(self._room.store, broker)
+            self._former = (self._former | {self._room.broker}) - {broker}
+            self._found_room = Room(self._room.store, broker)
+        for former in self._former:  # again, for another worker may not know the name yet
             self._room.adopt(former)
         for one in self._room.orphans():
             logger.warning(

@@ -11,6 +11,7 @@ import mmap
 import struct
 import threading
 import weakref
+import zlib
 from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,6 +25,9 @@ from fleetlimit.store.guard import Guard
 
 __all__ = ["Runtime", "runtime_of"]
 
+#: What the processes of a worker share: how many processes the fleet has, and the broker's name (with a checksum, because
+#: a process may read the name while another one writes it).
+_SHARED = struct.Struct("=iI65p")
 #: So many messages that are logged only once are remembered.
 _MOST_SAID = 1_000
 
@@ -53,7 +57,7 @@ class Runtime:
         #: (If a worker runs in a thread of another program, as in tests, it is 0: the program's own calls are plain
         #: calls.)
         self.worker_pid = 0
-        self._processes: mmap.mmap | None = None
+        self._shared: mmap.mmap | None = None
         self._said: set[Hashable] = set()
         self._inherited: list[Any] = []
         self.producers: Any = None
@@ -74,21 +78,37 @@ class Runtime:
         self.refusals: set[tuple[str, str]] = set()
         self._background: ThreadPoolExecutor | None = None
 
-    # --- how many processes share the limits -------------------------------------------------------
+    # --- what this process learns, and those that it forked must know ------------------------------
 
-    def share_processes(self) -> None:
-        """Let processes that are forked from now on see the number that this process learns."""
-        self._processes = self._processes or mmap.mmap(-1, 4)
+    def share(self) -> None:
+        """Let processes that are forked from now on see what this process learns later."""
+        if self._shared is None:
+            self._shared = mmap.mmap(-1, _SHARED.size)
+            self.shared_broker = self.broker[0]
 
     @property
     def processes(self) -> int | None:
         """The last known number of processes in the fleet; None if it is not known."""
-        return struct.unpack("i", self._processes[:4])[0] or None if self._processes else None
+        return struct.unpack("=i", self._shared[:4])[0] or None if self._shared else None
 
     @processes.setter
     def processes(self, number: int) -> None:
-        if self._processes:
-            self._processes[:4] = struct.pack("i", number)
+        if self._shared:
+            self._shared[:4] = struct.pack("=i", number)
+
+    @property
+    def shared_broker(self) -> str:
+        """The broker's name as one of the processes learned it last; '' if none did."""
+        if not self._shared:
+            return ""
+        _, checksum, name = _SHARED.unpack(self._shared[:])
+        return str(name.decode()) if zlib.crc32(name) == checksum else ""
+
+    @shared_broker.setter
+    def shared_broker(self, name: str) -> None:
+        if self._shared:
+            packed = _SHARED.pack(0, zlib.crc32(name.encode()), name.encode())
+            self._shared[4:] = packed[4:]
 
     # --- other knowledge -----------------------------------------------------------------------------
 
