@@ -4,7 +4,7 @@ VENV := .venv
 SMOKE := .venv-smoke
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test test-all celery-suite smoke soak lint format bench clean
+.PHONY: demo test test-all celery-suite smoke soak lint format docs bench clean
 
 demo: $(VENV)/demo
 	$(RUN) -m fleetlimit.cli demo
@@ -43,6 +43,10 @@ format: $(VENV)/ready
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
+# The site, in site/, after the pages and figures that are made from the code. A warning, such as a link that leads nowhere, is an error.
+docs: $(VENV)/docs
+	$(RUN) -m tools.site
+
 # About six minutes; each prints ratios against a baseline of the same run.
 bench: $(VENV)/ready
 	$(RUN) benchmarks/decision.py
@@ -64,6 +68,10 @@ $(VENV)/ready: $(VENV)/demo
 	$(RUN) -m pip install --quiet --editable '.[demo,lab]' --group test --group lint
 	touch $@
 
+$(VENV)/docs: $(VENV)/demo
+	$(RUN) -m pip install --quiet --group docs
+	touch $@
+
 $(SMOKE)/ready: pyproject.toml
 	$(PYTHON) -m venv $(SMOKE)
 	$(SMOKE)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
@@ -71,4 +79,4 @@ $(SMOKE)/ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(SMOKE) .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache dist
+	rm -rf $(VENV) $(SMOKE) .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache dist site

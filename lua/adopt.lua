@@ -5,9 +5,9 @@
 -- Reply integer: how many tasks are parked in these lanes.
 local now = clock(ARGV[1])
 local l, parked = line_at(KEYS), 0
-for _, lane in pairs(lanes_of(l)) do
+for name, lane in pairs(lanes_of(l)) do
   if lane.broker == ARGV[2] then
-    lane.broker, lane.gone, lane.heard_at, lane.changed = ARGV[3], 0, now, true
+    lane.broker, lane.gone, lane.heard_at, lane.changed = ARGV[3], is_refused(name) and REFUSED or 0, now, true
     parked = parked + lane.parked
   end
 end

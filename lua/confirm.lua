@@ -15,6 +15,7 @@ local units = l.units
 
 local function published(id, t)
   done = done + redis.call('HDEL', l.room, id)
+  change_lane(l, id, t, queue_lane(t.lane), now)
   count(l, t, -1)
   t.parked = false
   count(l, t, 1)
@@ -30,6 +31,10 @@ local function refused(id, t, why, counts)
   end
   t.not_before = now + math.min(FIRST_US * 2 ^ math.max(t.tries - 1, 0), LONGEST_US)
   visit = math.min(visit, t.not_before)
+  if counts and not is_refused(t.lane) then
+    change_lane(l, id, t, refused_lane(t.lane), now)
+    visit = now -- those behind it need not wait for it any more
+  end
   write_ticket(l, id, t)
 end
 

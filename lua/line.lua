@@ -11,9 +11,9 @@
 -- l.room     hash of the tickets that are parked: ticket -> '1:<rule>:<message>'
 -- l.started  hash of tasks that were let go twice: ticket -> LET_AGAIN, then '<copy that started>:<when>'
 -- All times are microseconds. The fields of a lane: tickets with a place below `gone` do not count as ahead of other
--- tasks (0: all tickets count; NOBODY: none counts, because the lane's broker has no workers); heard_at: when a task
--- of the lane last came; way: how long the last task that was let go took to reach its worker; probe_at: when a task
--- may be let go although no task of the lane comes.
+-- tasks (0: all tickets count; NOBODY: none counts, because the lane's broker has no workers; REFUSED: none counts, see
+-- `refused_lane`); heard_at: when a task of the lane last came; way: how long the last task that was let go took to
+-- reach its worker; probe_at: when a task may be let go although no task of the lane comes.
 
 local PURGE = 64           -- one call looks at so many overdue tickets at most, so its cost stays bounded
 local LATE_US = 1000000    -- a task that is late by more than this is not waited for
@@ -23,6 +23,7 @@ local HEARD_US = 100000     -- heard_at is kept with this precision
 local LONGEST_WAY_US = 600000000
 local LOOK = 64            -- the costs of so many tasks ahead are added up exactly
 local NOBODY = 9000000000000000
+local REFUSED = NOBODY + 1
 local IDLE_US = 5000       -- a cell that has been unused for so long goes to the task that asks first
 local FREE_US = 20000      -- a cell that is still free so shortly before it is due goes to a task that can sleep
 local NEWCOMER_SHARE = 5   -- a new task may sleep for this fraction of the time for which a woken task may sleep
@@ -32,6 +33,11 @@ local LET_AGAIN = '0'
 
 local function sortable(place) return string.format('%016.0f', place) end
 local function member(id, t) return t.lane .. ':' .. sortable(t.place) .. ':' .. id end
+-- The messages of a queue that the broker refused stand in a lane of their own until they are published or in
+-- quarantine: they cannot start, so nobody waits for them.
+local function is_refused(name) return string.sub(name, -1) == '~' end
+local function queue_lane(name) return is_refused(name) and string.sub(name, 1, -2) or name end
+local function refused_lane(name) return queue_lane(name) .. '~' end
 local function id_in(its_member) return string.match(its_member, '^[^:]*:%d*:(.*)$') end
 
 -- A line: its state (`load`), and the names of its other keys.
@@ -75,7 +81,7 @@ end
 local function lane_at(l, name, now)
   local lanes = lanes_of(l)
   lanes[name] = lanes[name]
-    or { units = 0, parked = 0, gone = 0, heard_at = now, way = 0, probe_at = 0, broker = '', queue = '' }
+    or { units = 0, parked = 0, gone = is_refused(name) and REFUSED or 0, heard_at = now, way = 0, probe_at = 0, broker = '', queue = '' }
   return lanes[name]
 end
 
@@ -155,7 +161,7 @@ end
 -- one of those that were marked as gone, all of them count again. If it joined later, it proves nothing about them, but
 -- the parked ones are worth a try at once. Returns whether a releaser should look.
 local function hear(l, name, now, place, copy)
-  local lane = lane_at(l, name, now)
+  local lane = lane_at(l, queue_lane(name), now)
   local was_gone = lane.gone > 0 and (place < lane.gone or lane.parked > 0)
   -- with a precision of a tenth of a second, so that it need not be written each time
   if lane.gone == 0 and copy == '' and now >= lane.heard_at and now < lane.heard_at + HEARD_US then return false end

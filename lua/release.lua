@@ -16,6 +16,7 @@
 -- is short (SHORT_US covers the pace of the releasers), plus twice the time for which the oldest task has been on its
 -- way.
 local SHORT_US, HELD_US, CHUNK, MOST_SEEN = 50000, 3000000, 50, 1000
+local MOST_REFUSED = 200                     -- so many refused messages that must wait are passed; others must be reached
 local FULL_US = 100000                       -- a lane with enough tasks under way is looked at again after this time
 local OTHERS_US = 1000000                    -- after this time (or a unit's) it looks whether others are still ahead
 local PROBE_US, PROBE_MOST_US = 2000000, 60000000 -- between two probes of a lane that is gone: at least, at most
@@ -114,6 +115,7 @@ local function claim(id, t, lane, message)
   write_ticket(l, id, t)
   for _, part in ipairs({ id, text(t.place), message }) do reply[#reply + 1] = part end
   bytes, out, lane.out, lane.out_units = bytes + #message, out + 1, lane.out + 1, lane.out_units + t.cost
+  if lane.gone == REFUSED then return end
   if lane.gone > t.place then
     lane.probing = false
     lane.probe_at = now + math.min(math.max((now - lane.heard_at) / 2, PROBE_US), PROBE_MOST_US)
@@ -229,8 +231,9 @@ local function look_at(id, t, lane)
     if t.parked then visit = math.min(visit, t.let_go_at + lease) end
     pass(id, t, lane)
   elseif t.not_before > now then
-    visit = math.min(visit, t.not_before)
-  elseif lane.gone > t.place and not lane.probing and lead >= 0 then
+    visit, lane.pausing = math.min(visit, t.not_before), (lane.pausing or 0) + 1
+    if lane.gone == REFUSED and lane.pausing >= MOST_REFUSED then return 'lane' end
+  elseif lane.gone > t.place and lane.gone < NOBODY and not lane.probing and lead >= 0 then
     visit = math.min(visit, lane.probe_at)
     return 'lane'
   else
@@ -243,7 +246,7 @@ local walk = walk_of(l, ARGV[8], ARGV[9], CHUNK)
 for _, lane in pairs(l.by_lane) do
   lane.out, lane.out_units, lane.probing = 0, 0, lane.gone > 0 and now >= lane.probe_at
   -- While no task of the lane comes, tasks that were parked since it is gone do not count either.
-  if lane.ours and lane.gone > lane.heard_at then lane.gone, lane.changed = now, true end
+  if lane.ours and lane.gone > lane.heard_at and lane.gone < NOBODY then lane.gone, lane.changed = now, true end
 end
 for seen = 1, MOST_SEEN do
   local id, t, lane = walk()

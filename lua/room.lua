@@ -12,7 +12,7 @@ end
 -- Move a message from the room into quarantine, with the reason.
 local function set_aside(l, id, t, now, why)
   local lane, message = lanes_of(l)[t.lane], redis.call('HGET', l.room, id) or ''
-  redis.call('HSET', l.bad, id, string.format('%s:%.0f:%.0f:%.0f:%s:%s\n%s', t.lane, t.place, t.cost, now,
+  redis.call('HSET', l.bad, id, string.format('%s:%.0f:%.0f:%.0f:%s:%s\n%s', queue_lane(t.lane), t.place, t.cost, now,
     lane and lane.broker or '', (string.gsub(why, '\n', ' ')), message))
   redis.call('HDEL', l.room, id)
 end
@@ -21,6 +21,18 @@ end
 local function quarantine(l, id, t, now, why)
   set_aside(l, id, t, now, why)
   drop(l, id, t)
+end
+
+-- Move a parked task to another lane of the same broker; its place stays the same.
+local function change_lane(l, id, t, name, now)
+  local from, to = lane_at(l, t.lane, now), lane_at(l, name, now)
+  if from == to then return end
+  to.broker, to.queue = from.broker, from.queue
+  redis.call('ZREM', l.line, member(id, t))
+  count(l, t, -1)
+  t.lane = name
+  redis.call('ZADD', l.line, 0, member(id, t))
+  count(l, t, 1)
 end
 
 -- Whether a later version wrote this message.

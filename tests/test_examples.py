@@ -45,7 +45,7 @@ def test_waiting_room_code_runs(server: Server) -> None:
 def test_commands_of_the_docs_exist() -> None:
     """Each `fleetlimit ...` in a console block or within the text, with its arguments and options."""
     seen = 0
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         text = page.read_text()
         blocks = "\n".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
         found = re.findall(r"^fleetlimit .*$", blocks, re.MULTILINE)

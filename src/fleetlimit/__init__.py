@@ -45,6 +45,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})  # also those that are imported when they are first used
+
+
 def __getattr__(name: str) -> Any:
     # A program that only needs `RateLimiter` does not have to import Celery.
     if name in ("RateLimitedTask", "limits_outage", "rate_limited", "task_throttled"):

@@ -17,8 +17,8 @@ import click
 from fleetlimit import cli_move, cli_room
 from fleetlimit.cli_common import MARGIN, Failed
 from fleetlimit.cli_common import limiter_at as _limiter
+from fleetlimit.cli_common import place_options as _place
 from fleetlimit.cli_common import plain_errors as _plain_errors
-from fleetlimit.cli_common import url_option as _url
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import ALGORITHMS, RateLimit
 
@@ -63,7 +63,7 @@ _force = click.option(
 )
 
 
-@main.command()
+@main.command(short_help="Change a limit's numbers for the whole fleet, at once.")
 @click.argument("name")
 @click.argument("limit", callback=_units, required=False)
 @click.option("--per", type=float, help="The period, in seconds; needed with LIMIT.")
@@ -77,7 +77,7 @@ _force = click.option(
 @click.option("--offset", type=float, help="When windows begin after the epoch, in seconds.")
 @click.option("--tz", help="The time zone at whose midnight fixed windows begin.")
 @_force
-@_url
+@_place
 def configure(
     name: str, limit: int | None, per: float | None, burst: int | None, margin: float | str | None,
     algorithm: str | None, offset: float | None, tz: str | None, force: bool, url: str | None,
@@ -102,13 +102,13 @@ def configure(
     )
 
 
-@main.command()
+@main.command(short_help="Close a limit for the whole fleet, for some seconds.")
 @click.argument("name")
 @click.argument("seconds", type=float)
 @click.option(
     "--force", is_flag=True, help="Do it even if this shortens a pause, or if nobody has announced this limit."
 )  # fmt: skip
-@_url
+@_place
 def pause(name: str, seconds: float, force: bool, url: str | None) -> None:
     """Close a limit for the whole fleet: nothing starts for so many SECONDS. A pause that already lasts longer
     is not shortened."""
@@ -125,7 +125,7 @@ def pause(name: str, seconds: float, force: bool, url: str | None) -> None:
 @main.command()
 @click.argument("name")
 @_force
-@_url
+@_place
 def resume(name: str, force: bool, url: str | None) -> None:
     """End a pause."""
     with _plain_errors():
@@ -133,7 +133,7 @@ def resume(name: str, force: bool, url: str | None) -> None:
     click.echo(f"{name}: is no longer paused")
 
 
-@main.command()
+@main.command(short_help="See a fleet keep a limit, in about a minute.")
 @click.option("--limit", default=30, show_default=True, help="Calls the API allows per period.")
 @click.option("--per", default=3.0, show_default=True, help="The period, in seconds.")
 @click.option("--tasks", default=150, show_default=True, help="Length of the backlog.")
@@ -260,7 +260,7 @@ def _terminated(number: int, frame: Any) -> None:
     raise SystemExit(128 + number)  # unwinds, so that the processes end as with Ctrl-C
 
 
-@main.command()
+@main.command(short_help="Try limits on a page in your browser.")
 @click.option(
     "--port",
     default=8765,

@@ -33,7 +33,9 @@ def throttled(state: Any, **arguments: Any) -> dict[str, Any]:
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...], **_: Any) -> None:
-    """The command `fleetlimit`."""
+    """Show and change the rate limits of a fleet."""
     from fleetlimit.cli import main
 
-    main(list(arguments), prog_name="celery fleetlimit")
+    celerys = click.get_current_context().parent
+    app = celerys.params.get("app") if celerys else None
+    main(list(arguments), prog_name="celery fleetlimit", obj=app)

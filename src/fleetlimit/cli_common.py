@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import click
+from click.core import ParameterSource
 
-from fleetlimit.errors import ConfigurationError, FleetlimitError
+from fleetlimit.errors import ConfigurationError, FleetlimitError, UnknownLimitError
 from fleetlimit.keys import encode
 from fleetlimit.limit import RateLimit
 from fleetlimit.limiter import RateLimiter, redis_store
+from fleetlimit.store.names import algorithm_in_use, check_known
 from fleetlimit.store.parked import Orphan
 from fleetlimit.store.room import Room
 
@@ -22,6 +24,7 @@ __all__ = [
     "Failed",
     "as_option",
     "as_typed",
+    "celerys_app",
     "counted",
     "encoded",
     "key_option",
@@ -29,11 +32,17 @@ __all__ = [
     "load_app",
     "note",
     "orphan_line",
+    "place_options",
     "plain_errors",
     "room_at",
     "room_of",
     "url_option",
 ]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: Where a command's own `-A` is kept until Redis is needed.
+_APP = "fleetlimit.app"
 
 
 class Failed(click.ClickException):
@@ -44,8 +53,32 @@ class Failed(click.ClickException):
 
 
 url_option = click.option(
-    "--url", envvar="FLEETLIMIT_URL", help="The URL of the limits' Redis [FLEETLIMIT_URL]."
+    "--url", envvar="FLEETLIMIT_URL", show_envvar=True, help="The URL of the limits' Redis."
 )
+
+
+def _keep_app(ctx: click.Context, parameter: click.Parameter, app: str | None) -> None:
+    ctx.meta[_APP] = app
+
+
+def place_options(command: F) -> F:
+    """The two ways to say where the limits are: the app's settings, or a URL."""
+    app = click.option(
+        "-A",
+        "--app",
+        expose_value=False,
+        callback=_keep_app,
+        help="Take the limits' Redis from the settings of this Celery app.",
+    )
+    return app(url_option(command))
+
+
+def celerys_app() -> str | None:
+    """The app of `celery -A app fleetlimit ...`, None if there is none."""
+    app = click.get_current_context().find_root().obj
+    return app if isinstance(app, str) else None
+
+
 key_option = click.option(
     "--key",
     multiple=True,
@@ -69,10 +102,19 @@ MARGIN = _Margin()
 
 
 def limiter_at(url: str | None) -> RateLimiter:
-    """:raises click.UsageError: if there is no URL."""
+    """The limiter at a URL, or the limiter of the app that the command line names.
+
+    :raises click.UsageError: if there is neither a URL nor an app.
+    """
+    ctx = click.get_current_context()
+    typed = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
+    if app := ctx.meta.get(_APP) or (None if typed else celerys_app()):
+        return RateLimiter.from_app(load_app(app))
     if not url:
-        raise click.UsageError("where is Redis? Give --url redis://..., or set FLEETLIMIT_URL")
-    return RateLimiter(url)
+        raise click.UsageError(
+            "where is Redis? Give -A app, or --url redis://..., or set FLEETLIMIT_URL"
+        )
+    return RateLimiter(url if typed else None)  # None: an error names the variable
 
 
 @contextmanager
@@ -103,12 +145,20 @@ def as_option(key: str) -> str:
 
 
 def room_at(url: str | None, name: str) -> Room:
-    """The waiting rooms in a Redis, for commands that need no particular broker.
+    """The waiting rooms in a Redis, for commands that need no particular broker. A note says so if the limit `name` is
+    not known there, because a misspelt name reads like a limit under which no task waits.
 
     :raises FleetlimitError: for a name that no limit can have.
     """
     RateLimit(name, limit=1, per=1)
-    return room_of(limiter_at(url))
+    room = room_of(limiter_at(url))
+    if not algorithm_in_use(room.store, name):
+        try:
+            check_known(room.store, name)
+        except UnknownLimitError as error:
+            hint = f" Did you mean {error.nearest}?" if error.nearest else ""
+            note(f"No worker and no program has announced a limit {name!r}.{hint}")
+    return room
 
 
 def room_of(limiter: RateLimiter, broker: str = "") -> Room:

@@ -10,6 +10,7 @@ import click
 
 from fleetlimit.cli_common import (
     Failed,
+    celerys_app,
     counted,
     limiter_at,
     load_app,
@@ -34,7 +35,7 @@ _PROGRESS_S = 2.0
 _EMPTY_S = 3.0
 
 
-@click.command()
+@click.command(short_help="Hand tasks of a broker without workers to another broker.")
 @click.argument("former", required=False)
 @click.argument("broker", required=False)
 @click.option("-A", "--app", help="The Celery app, as for `celery -A`.")
@@ -45,6 +46,7 @@ def adopt(former: str | None, broker: str | None, app: str | None, url: str | No
 
     Without FORMER it lists the brokers that have parked tasks and no workers.
     """
+    app = app or (None if broker else celerys_app())
     with plain_errors():
         if not former:
             _list_orphans(room_of(RateLimiter.from_app(load_app(app)) if app else limiter_at(url)))
@@ -58,8 +60,11 @@ def adopt(former: str | None, broker: str | None, app: str | None, url: str | No
 
 
 def _list_orphans(room: Room) -> None:
-    for orphan in room.orphans():
+    orphans = room.orphans()
+    for orphan in orphans:
         click.echo(orphan_line(orphan))
+    if not orphans:
+        note("Nothing is parked for a broker without workers.")
     served = sorted(broker for broker, there in room.brokers().items() if there and broker)
     note(f"Brokers with workers: {', '.join(served) or 'none'}.")
 
@@ -105,8 +110,10 @@ def _listed(names: Iterable[str]) -> str:
 # --- drain ----------------------------------------------------------------------------------------
 
 
-@click.command()
-@click.option("-A", "--app", required=True, help="The Celery app, as for `celery -A`.")
+@click.command(short_help="Empty an app's waiting rooms, before fleetlimit is removed.")
+@click.option(
+    "-A", "--app", required=True, default=celerys_app, help="The Celery app, as for `celery -A`."
+)
 @click.option("--now", is_flag=True, help="Let all tasks go at once, whatever their turn is.")
 @click.option("--timeout", type=click.FloatRange(0), help="Give up after so many seconds.")
 @click.pass_context
@@ -133,7 +140,7 @@ def drain(ctx: click.Context, app: str, now: bool, timeout: float | None) -> Non
         click.echo(f"{counted(left, 'task')} parked after {timeout:g} s{more}")
         ctx.exit(1)
     if bad:
-        note(f"{counted(bad, 'message')} in quarantine: see `fleetlimit parked LIMIT --bad`.")
+        note(f"{counted(bad, 'message')} in quarantine: see `fleetlimit parked NAME --bad`.")
     if work.missed:
         raise Failed(
             "a former place of the limits gave no answer: tasks that are parked there stay"

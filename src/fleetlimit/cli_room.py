@@ -18,9 +18,9 @@ from fleetlimit.cli_common import (
     key_option,
     note,
     orphan_line,
+    place_options,
     plain_errors,
     room_at,
-    url_option,
 )
 from fleetlimit.store.parked import Quarantined, Status
 from fleetlimit.store.room import Room
@@ -35,8 +35,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 # --- status ---------------------------------------------------------------------------------------
 
 
-@click.command()
-@click.argument("name", metavar="LIMIT")
+@click.command(short_help="Show how many tasks wait under a limit.")
+@click.argument("name")
 @key_option
 @click.option(
     "--page",
@@ -45,7 +45,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
     type=click.IntRange(1),
     help="Which page of a limit's keys.",
 )
-@url_option
+@place_options
 @_json
 def status(name: str, key: tuple[str, ...], page: int, url: str | None, as_json: bool) -> None:
     """Show how many tasks wait under a limit, how many of them are parked, how long the oldest has waited, and
@@ -87,6 +87,8 @@ def _status_lines(found: Status, name: str, bad_keys: int, without_key: bool) ->
     if found.next_due is not None:
         yield f"next due   in {found.next_due:.1f} s"
     yield f"paused     {found.paused:.1f} s more" if found.paused else "paused     no"
+    pace = found.configured
+    yield f"numbers    {f'set with `configure`: a unit every {pace:.3g} s' if pace else 'as in the code'}"
     yield f"margin     {100 * found.margin:.1f} % where it is automatic"
     also = f", and under {counted(bad_keys, 'key')}" if bad_keys else ""
     hint = f": see `fleetlimit parked {name} --bad`" if found.quarantined or bad_keys else ""
@@ -107,14 +109,14 @@ def _key_lines(keys: dict[str, Status], number: int, page: int) -> Iterator[str]
 # --- parked ---------------------------------------------------------------------------------------
 
 
-@click.command()
-@click.argument("name", metavar="LIMIT")
+@click.command(short_help="List the tasks that are parked under a limit.")
+@click.argument("name")
 @key_option
 @click.option("--bad", is_flag=True, help="Show the messages that could not be let go, and why.")
 @click.option(
     "--most", default=100, show_default=True, type=click.IntRange(1), help="Show at most so many."
 )
-@url_option
+@place_options
 @_json
 def parked(
     name: str, key: tuple[str, ...], bad: bool, most: int, url: str | None, as_json: bool
@@ -176,22 +178,22 @@ def _show_quarantine(found: list[tuple[str, Quarantined]], number: int, as_json:
         note("No message lies in quarantine.")
 
 
-@click.command()
-@click.argument("name", metavar="LIMIT")
+@click.command(short_help="Try a message in quarantine again.")
+@click.argument("name")
 @click.argument("id", required=False)
 @click.option("--all", "all_", is_flag=True, help="All messages in quarantine under this limit.")
-@url_option
+@place_options
 def retry(name: str, id: str | None, all_: bool, url: str | None) -> None:
     """Try a message in quarantine again: the task takes its former place in the line."""
     for one in _recovered(name, id, all_, url, drop=False):
         click.echo(f"{one}: will be tried again")
 
 
-@click.command()
-@click.argument("name", metavar="LIMIT")
+@click.command(short_help="Forget a message in quarantine: its task will not run.")
+@click.argument("name")
 @click.argument("id", required=False)
 @click.option("--all", "all_", is_flag=True, help="All messages in quarantine under this limit.")
-@url_option
+@place_options
 def drop(name: str, id: str | None, all_: bool, url: str | None) -> None:
     """Forget a message in quarantine for good. Its task will not run."""
     for one in _recovered(name, id, all_, url, drop=True):
@@ -222,12 +224,12 @@ def _one_or_all(id: str | None, all_: bool) -> None:
         raise click.UsageError("give the ID of a task, or --all")
 
 
-@click.command()
-@click.argument("name", metavar="LIMIT")
+@click.command(short_help="Take parked tasks out of their line: they will not run.")
+@click.argument("name")
 @click.argument("id", required=False)
 @key_option
 @click.option("--all", "all_", is_flag=True, help="All parked tasks of the line.")
-@url_option
+@place_options
 def cancel(name: str, id: str | None, key: tuple[str, ...], all_: bool, url: str | None) -> None:
     """Take a parked task, or all of them, out of the line for good. They will not run.
 

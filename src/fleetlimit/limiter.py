@@ -21,6 +21,7 @@ from fleetlimit.store.names import Noted, algorithm_in_use, announce, check_know
 from fleetlimit.store.parked import Quarantined, Status
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import Room
+from fleetlimit.store.urls import checked_url
 
 __all__ = ["Key", "RateLimiter", "merged", "redis_store"]
 
@@ -70,6 +71,7 @@ class RateLimiter:
             source = os.environ.get("FLEETLIMIT_URL")
             if not source:
                 raise ConfigurationError("source=None, and FLEETLIMIT_URL is not set")
+            checked_url("FLEETLIMIT_URL", source)
         if hasattr(source, "give_back"):
             _refuse(source, client_time=client_time or None, key_prefix=key_prefix)
         if is_custom(source):

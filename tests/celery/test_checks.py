@@ -70,6 +70,11 @@ def worker(folder: Path, source: str, *options: str) -> tuple[int | None, str]:
             "task 'checked.free' ({place}): limits='partner': must be a list",
         ),
         (
+            "@app.task\n@rate_limited('twice', 5, per=1, key='{a}')\n"
+            "@rate_limited('twice', 5, per=1, key='{a}')\ndef never(a): ...",
+            "task 'checked.never' ({place}): limit 'twice' is on it more than once, and its costs add up: cost=2",
+        ),
+        (
             "@rate_limited('api', 5, per=1)\n@app.task\nasync def never(): ...",
             "task 'checked.never' ({place}): an `async def`",
         ),

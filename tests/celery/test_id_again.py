@@ -42,6 +42,30 @@ def test_each_use_runs(one: Fleet) -> None:
     assert len(one.starts(run)) == 35
 
 
+@pytest.mark.parametrize("env", [{}, {"fleetlimit_waiting_room": False}], ids=["room", "countdown"])
+def test_all_that_wait_under_one_id_run(
+    server: Server, tmp_path: Path, env: dict[str, Any]
+) -> None:
+    """Two sends of one task, and one of another: their bodies or their tasks differ."""
+    tasks: dict[str, Any] = {"call": ("partner", 5), "refund": ("partner", 5)}
+    with fleet(tmp_path, server.url, server.url, **shop(tasks, **env)) as one:
+        one.start("prefork", 2)
+        run, limiter = one.run(), patient(one)
+        limiter.pause("partner", 8, force=True)
+        for n in range(5):
+            one.send("call", run, n)
+        for task, n in (("call", -1), ("call", -2), ("refund", -1)):
+            one.send(task, run, n, task_id="order-7")
+        until(lambda: limiter.status("partner").waiting == 8, "all wait")
+        if not env:
+            limiter.resume("partner")
+        starts = one.wait(run, 8)
+        until(lambda: limiter.status("partner").waiting == 0, "an empty line", 20)
+        ours = sorted((it["task"], it["n"]) for it in starts if it["n"] < 0)
+        assert ours == [("call", -2), ("call", -1), ("refund", -1)]
+        assert len(one.starts(run)) == 8
+
+
 @pytest.mark.parametrize("one", [True], indirect=True)
 def test_what_was_cancelled_is_sent_again(one: Fleet) -> None:
     """(A revoked id stays revoked: that is Celery's.)"""

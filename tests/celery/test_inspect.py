@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fleetlimit import RateLimit, RateLimiter
 from fleetlimit.demo.processes import Server, spawn, stop, until
 
 TASKS = """
@@ -55,7 +56,10 @@ class Shop:
         (folder / "things" / "tasks.py").write_text(TASKS)
 
     def celery(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "celery", *words]
+        return self.run("celery", *words)
+
+    def run(self, module: str, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", module, *words]
         return subprocess.run(
             command, cwd=self.folder, env=self.env, text=True, capture_output=True, timeout=60
         )
@@ -94,3 +98,26 @@ def test_our_own_command_below_celery(tmp_path: Path, server: Server) -> None:
     said = one.celery("-A", "shop", "fleetlimit", "status", "inspected", "--url", server.url)
     assert (said.returncode, "waiting" in said.stdout) == (0, True), said.stderr + said.stdout
     assert "Usage: celery fleetlimit" in one.celery("fleetlimit", "--help").stdout
+
+
+def test_our_own_command_finds_redis_in_the_settings_of_the_app(
+    tmp_path: Path, server: Server
+) -> None:
+    """What `celery -A` has loaded knows the place and the key prefix; nobody types them again."""
+    own = PLAIN + 'app.conf.fleetlimit_key_prefix = "dev:"\n'
+    one = Shop(tmp_path, server.url, own)
+    limiter = RateLimiter(server.url, key_prefix="dev:")
+    limiter.acquire(RateLimit("inspected", 1, 60))
+    for start in (["celery", "-A", "shop", "fleetlimit"], ["fleetlimit.cli"]):
+        more = ["-A", "shop"] if start == ["fleetlimit.cli"] else []
+        paused = one.run(*start, "pause", "inspected", "60", *more)
+        assert paused.returncode == 0, paused.stderr
+        assert limiter.status("inspected").paused > 50
+        limiter.resume("inspected")
+    assert one.celery("-A", "shop", "fleetlimit", "drain", "--timeout", "9").returncode == 0
+    listed = one.celery("-A", "shop", "fleetlimit", "adopt")
+    assert listed.returncode == 0, listed.stderr
+    elsewhere = ["-A", "shop", "fleetlimit", "status", "inspected", "--url", "redis://127.0.0.1:1"]
+    assert "no answer from Redis" in one.celery(*elsewhere).stderr
+    without = one.celery("fleetlimit", "status", "inspected")
+    assert "where is Redis? Give -A app, or --url redis://..." in without.stderr

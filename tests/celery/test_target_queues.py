@@ -94,6 +94,36 @@ def test_the_running_apps_definition_of_a_queue_wins(
     assert "PRECONDITION_FAILED" not in one.log()
 
 
+def test_who_reads_another_queue_declares_it_as_the_new_code_does(
+    one: Fleet, rabbit: Rabbit
+) -> None:
+    """The queue is not there when its tasks are let go: declared in its old form, it would be the end of the worker
+    that is to read it."""
+
+    def app(**arguments: Any) -> dict[str, str]:
+        orders = ["orders", "orders", "topic", "order.#", arguments, True]
+        mail = ["mailq", "mail", "topic", "mail.#", {}, True]
+        return shop(CALL, orders, mail, **ROOM, task_default_queue="orders")
+
+    worker, run = one.start("prefork", 2, "-Q", "orders", **app()), one.run()
+    backlog(one, run, 60, queue="orders", exchange="orders", routing_key="order.new")
+    put_down(one, worker, run, 60)
+    left = parked(one)
+    with channel(rabbit) as admin:
+        inside = admin.queue_delete("orders")
+    newer = app(**{"x-max-priority": 5})
+    one.start("prefork", 2, "-Q", "mailq", **newer)
+    until(lambda: parked(one) < left, "some were let go")
+    with channel(rabbit) as admin:
+        Queue("orders", Exchange("orders", "topic"), queue_arguments={"x-max-priority": 5})(
+            admin
+        ).queue_declare(passive=False)  # refused if it is there in its old form
+    reader = one.start("prefork", 2, "-Q", "orders", **newer)
+    ran = drained(one, run)
+    assert len(ran) == len(set(ran)) == 60 - inside
+    assert reader.poll() is None
+
+
 def _restricted(rabbit: Rabbit, *names: str) -> dict[str, str]:
     """A worker of a user that may read and write, and declare nothing: what is there was declared by others."""
     queues = [

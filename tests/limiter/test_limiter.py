@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 import redis
+from celery import Celery
+from click.testing import CliRunner
 
+import fleetlimit
 from fleetlimit import (
     ConfigurationError,
     CostError,
@@ -13,6 +16,7 @@ from fleetlimit import (
     RateLimited,
     RateLimiter,
 )
+from fleetlimit.cli import main
 from fleetlimit.demo.processes import Server
 from fleetlimit.store.memory import MemoryStore
 
@@ -112,3 +116,24 @@ def test_private_limiters_send_a_multiple() -> None:
     store = MemoryStore()
     shared = [RateLimiter(store) for _ in range(3)]
     assert sum(bool(one.acquire(hundred)) for one in shared for _ in range(200)) == 100
+
+
+def test_a_wrong_url_is_refused_with_the_name_of_its_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = Celery(set_as_current=False)
+    monkeypatch.setenv("FLEETLIMIT_URL", "secret:6379")
+    for make in (RateLimiter, lambda: RateLimiter.from_app(app)):
+        with pytest.raises(ConfigurationError, match=r"^FLEETLIMIT_URL: Redis URL with") as caught:
+            make()
+        assert "secret" not in str(caught.value)
+    result = CliRunner().invoke(main, ["status", "partner-api"])
+    assert "Error: FLEETLIMIT_URL: Redis URL with" in result.output
+    app.conf.fleetlimit_url = "secret:6379"
+    with pytest.raises(ConfigurationError, match=r"^app\.conf\.fleetlimit_url: Redis URL with"):
+        RateLimiter.from_app(app)
+
+
+def test_all_public_names_are_listed() -> None:
+    """Also those that import Celery when they are first used: a prompt completes them."""
+    assert set(fleetlimit.__all__) <= set(dir(fleetlimit))

@@ -74,6 +74,27 @@ def test_the_commands_refuse_it(server: Server, client: redis.Redis, arguments: 
     assert CliRunner().invoke(main, [*arguments, "--force"]).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["status"], ["status", "--json"], ["status", "--key", "acme"], ["parked"], ["parked", "--bad"],
+     ["cancel", "--all"], ["cancel", "some-id"], ["retry", "some-id"], ["retry", "--all"], ["drop", "--all"]],
+)  # fmt: skip
+def test_the_commands_that_look_say_that_they_do_not_know_it(
+    server: Server, client: redis.Redis, arguments: list[str]
+) -> None:
+    """A misspelt name must not read like a limit under which nobody waits."""
+    RateLimiter(server.url).acquire(PARTNER)
+    said = "No worker and no program has announced a limit 'partner-apl'. Did you mean partner-api?"
+    known, unknown = (
+        CliRunner().invoke(main, [arguments[0], name, *arguments[1:], "--url", server.url])
+        for name in ("partner-api", "partner-apl")
+    )
+    assert said in unknown.stderr
+    assert "announced" not in known.output
+    assert known.exit_code == unknown.exit_code
+    assert known.stdout == unknown.stdout
+
+
 @pytest.mark.parametrize("key", ["", "tenant"])
 def test_a_limit_of_which_anything_is_stored_is_known(
     server: Server, client: redis.Redis, key: str

@@ -272,7 +272,9 @@ def test_adopt_hands_tasks_to_another_brokers_workers(operator: Operator) -> Non
     assert "3 tasks of the broker old: now parked for the broker new" in operator.said(
         "adopt", "old", "new"
     )
-    assert "old" not in operator.said("adopt")
+    listed = operator.said("adopt")
+    assert "Nothing is parked for a broker without workers." in listed
+    assert "old" not in listed
     assert len(Room(operator.store, "new").due_lines().lines) == 2
     released = operator.claim("new")
     assert [id for id, _, _ in released.messages] == ["a", "b", "d"]
@@ -299,6 +301,16 @@ def test_what_cannot_be_adopted(operator: Operator) -> None:
         (["old", "-A", "json"], "-A json: cannot be loaded"),
     ):
         assert said in operator.refused("adopt", *arguments)
+
+
+# --- help -----------------------------------------------------------------------------------------
+
+
+def test_each_command_is_described_in_a_whole_line() -> None:
+    said = CliRunner().invoke(main, ["--help"]).output
+    commands = said.partition("Commands:")[2].strip().splitlines()
+    assert len(commands) == len(main.commands) == 12
+    assert not [line for line in commands if line.endswith("...")]
 
 
 # --- errors ---------------------------------------------------------------------------------------

@@ -45,6 +45,28 @@ def test_status_shows_the_margin_in_force(server: Server) -> None:
     )
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_status_shows_that_the_numbers_are_not_those_in_the_code(
+    server: Server, algorithm: str
+) -> None:
+    """Numbers that somebody once configured outlast every deploy."""
+    limiter = RateLimiter(server.url)
+    limiter.acquire(RateLimit("slow", 1, 60, algorithm=algorithm))
+
+    def said(*options: str) -> str:
+        return CliRunner().invoke(main, ["status", "slow", *options, "--url", server.url]).stdout
+
+    assert "numbers    as in the code" in said()
+    assert json.loads(said("--json"))["configured"] is None
+    limiter.configure("slow", 100, per=50, margin=0)
+    assert "numbers    set with `configure`: a unit every 0.5 s" in said()
+    assert "numbers    set with `configure`" in said("--key", "acme")
+    assert json.loads(said("--json"))["configured"] == 0.5
+    limiter.pause("slow", 60)
+    limiter.configure("slow")
+    assert "numbers    as in the code" in said()
+
+
 def test_configure_a_margin(server: Server) -> None:
     limit = RateLimit("partner", 1, 60)
     announce(RedisStore(server.url), {"partner": "gcra"})

@@ -280,14 +280,13 @@ class Fleet:
 
     def _tickets(self) -> dict[str, tuple[str, int, bool, int, int]]:
         """By id: lane, cost, parked, let go at, not before."""
-        found = {}
+        found, members = {}, []
         for id, value in self.raw.hgetall(LINE + ":tickets").items():
             lane, place, cost, parked, let_go, _, not_before = value.split(":")
             found[id] = lane, int(cost), parked == "1", int(let_go), int(not_before)
-            member = f"{lane}:{int(place):016}:{id}"
-            assert self.raw.zscore(LINE + ":line", member) is not None, (
-                f"{member} is not in the line"
-            )
+            members.append(f"{lane}:{int(place):016}:{id}")
+        scores = self.raw.zmscore(LINE + ":line", members) if members else []
+        assert None not in scores, f"{members[scores.index(None)]} is not in the line"
         return found
 
     def _check_counters(self, tickets: dict[str, tuple[str, int, bool, int, int]]) -> None:
@@ -302,7 +301,7 @@ class Fleet:
         assert self._units() == sum(one[1] for one in tickets.values())
         if not tickets:
             kept = [key for key in self.raw.scan_iter(LINE + "*") if self.raw.ttl(key) == -1]
-            assert set(kept) <= {"fleetlimit:{api}:override"}, kept
+            assert set(kept) <= {LINE + ":override", LINE + ":bad"}, kept
 
     def _units(self) -> int:
         """Of those who wait, as the state says."""
@@ -368,7 +367,7 @@ class Fleet:
     def _is_able(
         self, id: str, name: str, cost: int, parked: bool, let_go: int, not_before: int
     ) -> bool:
-        queue, now = self.queues[name], self.clock.now
+        queue, now = self.queues[name.rstrip("~")], self.clock.now  # (~: of those refused)
         found_again = queue.unread_us and queue.since + queue.unread_us / 2 + PATIENCE_US > now
         return (
             parked

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from fleetlimit.demo.processes import Server, until
 from fleetlimit.store.base import Spend, Ticket
 from fleetlimit.store.connection import Connection
 from fleetlimit.store.redis import RedisStore
+from fleetlimit.store.scripts import _ALGORITHMS, Script, _folder
+
+from .everything import everything
 
 TEN = RateLimit("ten", 10, 60, burst=10)
 
@@ -82,10 +86,55 @@ def test_script_flush_between_any_two_calls(client: redis.Redis, server: Server)
     assert store.peek(spend).readings[0].remaining == 10
 
 
-def test_real_time_is_arithmetic(client: redis.Redis, server: Server) -> None:  # N10
+class Forgetful(Connection):
+    """Before each command the server forgets all scripts. What was asked for, by its digest."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.asked: set[str] = set()
+        self._other = redis.Redis.from_url(url)
+
+    def call(self, *command: str | int | bytes) -> Any:
+        self._forget([command])
+        return super().call(*command)
+
+    def sent(self, commands: Sequence[Sequence[str | int | bytes]]) -> Iterator[Any]:
+        self._forget(commands)
+        return super().sent(commands)
+
+    def _forget(self, commands: Sequence[Sequence[str | int | bytes]]) -> None:
+        self.asked |= {str(one[1]) for one in commands if one[0] == "EVALSHA"}
+        self._other.script_flush()
+
+
+def test_script_flush_before_every_script_that_there_is(  # R1
+    client: redis.Redis, server: Server
+) -> None:
+    connection = Forgetful(server.url)
+    limiter = RateLimiter(RedisStore(connection))
+    everything(limiter)
+    client.hset("fleetlimit:{one}:bad", "t", "lane:1:1:1:b:why\nx")
+    assert limiter.drop("one", "t")
+    texts = {path.stem: path.read_text() for path in _folder().glob("*.lua")}
+    parts = {part for text in texts.values() for part in re.findall(r"^--@(.*)", text)}
+    included = {name for part in parts for name in part.split()} | set(_ALGORITHMS.values())
+    missing = {name for name in texts if Script(name).sha not in connection.asked}
+    assert missing == included - {"*"}
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["who does not wait", "who waits"])
+def test_real_time_is_arithmetic(  # N10
+    client: redis.Redis, server: Server, waits: bool
+) -> None:
+    """Early in a second, when the microseconds have fewer than six digits."""
+    limiter, slow = RateLimiter(server.url), RateLimit("slow", 1, 3600, margin=0)
+    limiter.acquire(slow, key="first")  # connected
+    ticket = Ticket("t", 5) if waits else None
+
+    until(lambda: client.time()[1] < 60_000, "the begin of a second")  # type: ignore[index]
     before = time.time()
-    RateLimiter(server.url).acquire(RateLimit("slow", 1, 3600, margin=0))
-    tat = int(client.get("fleetlimit:{slow}").removeprefix("1:")) / 1e6  # type: ignore[arg-type]
+    assert limiter.store.acquire([Spend(slow)], ticket).admitted
+    tat = int(client.get("fleetlimit:{slow}").removeprefix("1:")) / 1e6  # type: ignore[union-attr]
     assert before + 3599 < tat < time.time() + 3601
 
 

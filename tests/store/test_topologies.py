@@ -191,6 +191,8 @@ def test_a_cluster_that_is_away_is_unavailable() -> None:
         ("sentinel://a:1/0", "names no service"),
         ("redis://a;redis://b", "a list of URLs"),
         ("redis://h/secret?virtual_host=x", "database must be a number"),
+        ("redis://h/secret", "database must be a number"),
+        ("rediss://h:6379/0/secret", "database must be a number"),
         ("redis://h/0?foo=bar", "foo"),
         ("redis://h/0?credential_provider=no.such.Class", "credential_provider='no.such.Class'"),
         ("redis://h/0?credential_provider=os.getcwd", "must be a redis.CredentialProvider"),

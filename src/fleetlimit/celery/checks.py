@@ -13,7 +13,7 @@ from fleetlimit.celery import compat
 from fleetlimit.celery.declared import limits_of
 from fleetlimit.celery.origin import described
 from fleetlimit.celery.task import require_limits
-from fleetlimit.errors import ConfigurationError
+from fleetlimit.errors import ConfigurationError, CostError
 
 __all__ = ["check_tasks", "task_advice"]
 
@@ -21,11 +21,13 @@ __all__ = ["check_tasks", "task_advice"]
 def check_tasks(app: Any, pool: type) -> None:
     """Refuse tasks whose limits could not be kept.
 
-    :raises ConfigurationError: for a task with `base=RateLimitedTask` and no limit, for a limited task whose class
-        handles messages in its own way, and for a limited coroutine function whose coroutine would never run.
+    :raises ConfigurationError: for a task with `base=RateLimitedTask` and no limit, for a task that has one limit twice
+        and whose runs would all fail, for a limited task whose class handles messages in its own way, and for a limited
+        coroutine function whose coroutine would never run.
     """
     for task in compat.tasks_of(app):
         require_limits(task)
+        _check_sums(task)
         if limits_of(task) and task.Strategy != Task.Strategy:
             raise ConfigurationError(
                 f"{described(task)}: its class has a Strategy of its own (for instance, it collects messages into a "
@@ -37,6 +39,23 @@ def check_tasks(app: Any, pool: type) -> None:
                 f"{described(task)}: an `async def`, which Celery calls without ever running its coroutine; "
                 "write a plain `def`, or use a task class or a pool that runs coroutines"
             )
+
+
+def _check_sums(task: Any) -> None:
+    """:raises ConfigurationError: for a limit that is asked for the same key more than once, and for more in all than
+    can start at one instant."""
+    totals: dict[tuple[str, Any], int] = {}
+    for one in limits_of(task):
+        if isinstance(one.cost, int):
+            where = one.limit.name, getattr(one.key, "text", one.key)
+            total = totals[where] = totals.get(where, 0) + one.cost
+            try:
+                one.limit.check_cost(total)
+            except CostError as error:
+                raise ConfigurationError(
+                    f"{described(task)}: limit {one.limit.name!r} is on it more than once, and its costs add up: "
+                    f"{error}"
+                ) from None
 
 
 def task_advice(app: Any, tasks: Sequence[Any]) -> Iterator[str]:

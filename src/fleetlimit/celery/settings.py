@@ -9,6 +9,7 @@ from typing import Any
 
 from celery.utils.text import match_case
 
+from fleetlimit.celery.options import OPTIONS
 from fleetlimit.celery.source import same_server
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.limit import checked_processes
@@ -21,23 +22,7 @@ __all__ = [
 ]
 
 _HORIZON_S = 900.0
-_NAMES = (
-    "fleetlimit_url",
-    "fleetlimit_key_prefix",
-    "fleetlimit_enabled",
-    "fleetlimit_eager",
-    "fleetlimit_direct_calls",
-    "fleetlimit_waiting_state",
-    "fleetlimit_max_sleep",
-    "fleetlimit_horizon",
-    "fleetlimit_waiting_room",
-    "fleetlimit_on_outage",
-    "fleetlimit_processes",
-    "fleetlimit_client_time",
-    "fleetlimit_broker",
-    "fleetlimit_secret",
-    "fleetlimit_former_url",
-)
+_NAMES = tuple(OPTIONS)
 #: A task is woken before its turn by this share of the sleep in place. It covers the way from the broker to the pool,
 #: and leaves the rest of the sleep for waiting until tasks just ahead have started.
 _LEAD = 0.6
@@ -90,31 +75,32 @@ def read_settings(app: Any) -> Settings:
     """
     conf = app.conf
 
-    def one_of(name: str, default: str, *others: str) -> str:
-        value = conf.get(name, default)
-        if value not in (default, *others):
-            raise ConfigurationError(f"{name}={value!r}: must be one of {(default, *others)}")
+    def one_of(name: str) -> str:
+        choices = OPTIONS[name].choices
+        value = conf.get(name, choices[0])
+        if value not in choices:
+            raise ConfigurationError(f"{name}={value!r}: must be one of {choices}")
         return str(value)
 
-    def flag(name: str, default: bool) -> bool:
-        value = conf.get(name, default)
+    def flag(name: str) -> bool:
+        value = conf.get(name, OPTIONS[name].default)
         if not isinstance(value, bool):
             raise ConfigurationError(f"{name}={value!r}: must be True or False")
         return value
 
     _check_names(conf)
-    enabled = flag("fleetlimit_enabled", True)
+    enabled = flag("fleetlimit_enabled")
     return Settings(
         enabled=enabled,
-        eager=one_of("fleetlimit_eager", "ignore", "wait"),
-        direct_calls=one_of("fleetlimit_direct_calls", "warn", "error", "wait", "ignore"),
-        waiting_state=one_of("fleetlimit_waiting_state", "PENDING", "RETRY"),
-        max_sleep_us=_between(conf, "fleetlimit_max_sleep", 0.25, 0, 1),
+        eager=one_of("fleetlimit_eager"),
+        direct_calls=one_of("fleetlimit_direct_calls"),
+        waiting_state=one_of("fleetlimit_waiting_state"),
+        max_sleep_us=_between(conf, "fleetlimit_max_sleep"),
         waiting_room=_waiting_room(app, enabled),
-        on_outage=one_of("fleetlimit_on_outage", "share", "wait", "open", "raise"),
+        on_outage=one_of("fleetlimit_on_outage"),
         processes=checked_processes("fleetlimit_processes", conf.get("fleetlimit_processes")),
-        client_time=flag("fleetlimit_client_time", False),
-        horizon_us=_between(conf, "fleetlimit_horizon", _horizon(app), 1, 86_400),
+        client_time=flag("fleetlimit_client_time"),
+        horizon_us=_between(conf, "fleetlimit_horizon", _horizon(app)),
         broker=_broker(conf.get("fleetlimit_broker")),
         secret=_secret(conf.get("fleetlimit_secret")),
         former_urls=_urls(conf.get("fleetlimit_former_url")),
@@ -171,8 +157,11 @@ def _check_names(conf: Any) -> None:
             )
 
 
-def _between(conf: Any, name: str, default: float, least: float, most: float) -> int:
-    value = conf.get(name, default)
+def _between(conf: Any, name: str, unset: float | None = None) -> int:
+    option = OPTIONS[name]
+    assert option.seconds is not None
+    least, most = option.seconds
+    value = conf.get(name, option.default if unset is None else unset)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
         raise ConfigurationError(f"{name}={value!r}: must be from {least} to {most} seconds")
     return int(value * 1e6)

@@ -19,7 +19,14 @@ import redis
 from fleetlimit.celery import compat
 from fleetlimit.errors import ConfigurationError
 from fleetlimit.store.connection import TIMEOUT_S
-from fleetlimit.store.urls import Endpoint, credential_provider, database, endpoint_of, scheme_of
+from fleetlimit.store.urls import (
+    Endpoint,
+    checked_url,
+    credential_provider,
+    database,
+    endpoint_of,
+    scheme_of,
+)
 
 __all__ = ["Source", "broker_endpoint", "same_server", "source_of", "sources_of"]
 
@@ -74,7 +81,9 @@ def source_of(app: Any) -> Source:
         "app.conf.fleetlimit_url": conf.get("fleetlimit_url"),
         _URL_SETTING: os.environ.get(_URL_SETTING),
     }
-    for url in said.values():
+    for place, url in said.items():
+        if isinstance(url, str) and url:
+            return Source(checked_url(place, url), own)
         if url is not None and url != "":
             return Source(url, own)
     looked = [f"{place} (not set)" for place in said]

@@ -24,6 +24,8 @@ __all__ = [
     "quarantine",
 ]
 
+#: `gone` of a lane of messages that the broker refused (see `lua/line.lua`).
+_REFUSED = 9_000_000_000_000_001
 #: How many tickets one call reads.
 _CHUNK = 1_000
 #: How many lines one round trip reads.
@@ -48,6 +50,8 @@ class Status:
     quarantined: int = 0
     #: The margin in force for limits with an automatic margin, as a share of the period.
     margin: float = 0.01
+    #: Seconds that a unit takes by numbers that were set with `configure`; None while those in the code are in force.
+    configured: float | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,8 @@ def _lane(value: str) -> Lane | None:
     form, *parts = value.split(":", 8)
     if form != "1" or len(parts) != 8 or not all(map(str.isdecimal, parts[1:3])):
         return None
-    return Lane(int(parts[1]), int(parts[2]), parts[6], parts[7])
+    gone = int(parts[2])
+    return Lane(int(parts[1]), 0 if gone == _REFUSED else gone, parts[6], parts[7])
 
 
 def quarantine(store: RedisStore) -> dict[str, int]:

@@ -295,10 +295,12 @@ class Room:
                 if is_broker(text(broker))
             ]
             visits = [at for index in indexes if (at := client.zscore(index, keys[0])) is not None]
+        rules = self.store.override(name).rules
         return Status(
             waiting=waiting, parked=parked, oldest=(now - oldest) / 1e6 if oldest else None,
             next_due=max(0, min(visits) - now) / 1e6 if parked and visits else None,
             paused=pause / 1e6, quarantined=bad, margin=margin / 1000,
+            configured=rules[0].pace_us(1000) / 1e9 if rules else None,
         )  # fmt: skip
 
     def parked(self, name: str, key: str = "", most: int = 100) -> list[str]:

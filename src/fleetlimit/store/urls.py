@@ -18,7 +18,7 @@ from redis import CredentialProvider
 
 from fleetlimit.errors import ConfigurationError
 
-__all__ = ["Endpoint", "credential_provider", "database", "endpoint_of", "scheme_of"]
+__all__ = ["Endpoint", "checked_url", "credential_provider", "database", "endpoint_of", "scheme_of"]
 
 # redis-py has type hints only in a part of its modules.
 _parse_url: Any = redis.connection.parse_url
@@ -86,6 +86,18 @@ def endpoint_of(url: str) -> Endpoint:
     raise ConfigurationError(f"Redis URL with scheme {scheme!r}: {said}")
 
 
+def checked_url(place: str, url: str) -> str:
+    """A URL that stands in a setting.
+
+    :raises ConfigurationError: as `endpoint_of`, with the name of the setting in front.
+    """
+    try:
+        endpoint_of(url)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{place}: {error}") from None
+    return url
+
+
 def _endpoint(scheme: str, rest: str) -> Endpoint:
     parts = _split(scheme, rest)
     if scheme == "sentinel":
@@ -114,6 +126,8 @@ def _server(parts: SplitResult) -> Endpoint:
     for known in ("host", "port", "connection_class"):
         given.pop(known, None)
     path = given.pop("path", "")
+    if hosts:
+        database(unquote(parts.path))  # redis-py takes database 0 for what it cannot read
     if "virtual_host" in given:  # Celery's word
         given["db"] = database(given.pop("virtual_host"))
     return Endpoint(
