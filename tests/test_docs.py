@@ -17,6 +17,7 @@ from celery import Celery, _state
 
 import fleetlimit
 from fleetlimit.celery import binding
+from fleetlimit.celery.options import OPTIONS
 from fleetlimit.celery.task import install_all
 from fleetlimit.demo.processes import Server, environment
 from fleetlimit.store.memory import MemoryStore
@@ -159,3 +160,9 @@ def test_what_is_wrong_in_a_site_is_found(tmp_path: Path) -> None:
         "b.html: loads https://elsewhere.example/x.js",
         "b.html: c.html: no such file",
     ]
+
+
+def test_settings_that_pages_name_exist() -> None:
+    for path in (ROOT / "README.md", *PAGES):
+        named = set(re.findall(r"\bfleetlimit_[a-z_]*[a-z]\b", path.read_text()))
+        assert named <= set(OPTIONS), path

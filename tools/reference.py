@@ -75,10 +75,12 @@ COMMANDS = f"""{NOTE.format(source="the commands in src/fleetlimit/cli*.py")}
 
 The command `fleetlimit` comes with the package. Every command can also be typed as `celery fleetlimit ...`.
 
-The commands need to know where the limits' Redis is. Give it with `--url redis://host:6379/0`, or set the environment
-variable `FLEETLIMIT_URL`. (`drain` and `adopt -A` find it in the settings of the app.)
+The commands need to know where the limits' Redis is. There are three ways to say it: the option `--url
+redis://host:6379/0`, the environment variable `FLEETLIMIT_URL`, or the option `-A shop`, which takes it from the settings of
+the Celery app `shop`.
 
 The exit status is 0 if the command did its work, and 2 if it could not. In the second case it prints one line that says why.
+(`demo` and `drain` may also end with 1, as described below.)
 """
 
 

@@ -119,7 +119,7 @@ def pause(name: str, seconds: float, force: bool, url: str | None) -> None:
             f"{name}: stays paused for {lasts:.0f} s, because an earlier pause lasts longer (--force shortens it)"
         )
     else:
-        click.echo(f"{name}: paused for {seconds:g} s")
+        click.echo(f"{name}: paused for {seconds:.15g} s")
 
 
 @main.command()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -16,12 +18,15 @@ from fleetlimit.cli_common import (
     counted,
     encoded,
     key_option,
+    limiter_at,
     note,
     orphan_line,
     place_options,
     plain_errors,
     room_at,
+    room_of,
 )
+from fleetlimit.store.names import known_names
 from fleetlimit.store.parked import Quarantined, Status
 from fleetlimit.store.room import Room
 
@@ -35,8 +40,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 # --- status ---------------------------------------------------------------------------------------
 
 
-@click.command(short_help="Show how many tasks wait under a limit.")
-@click.argument("name")
+@click.command(short_help="Show how many tasks wait under a limit, or under all of them.")
+@click.argument("name", required=False)
 @key_option
 @click.option(
     "--page",
@@ -47,13 +52,21 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 )
 @place_options
 @_json
-def status(name: str, key: tuple[str, ...], page: int, url: str | None, as_json: bool) -> None:
+def status(
+    name: str | None, key: tuple[str, ...], page: int, url: str | None, as_json: bool
+) -> None:
     """Show how many tasks wait under a limit, how many of them are parked, how long the oldest has waited, and
     when the next is due.
 
     Without --key it also shows the keys under which tasks are parked (the next due first), and brokers
-    with parked tasks that no worker serves.
+    with parked tasks that no worker serves. Without NAME it shows all known limits, a line for each.
     """
+    if name is None:
+        for option, said in (("key", bool(key)), ("page", page > 1)):
+            if said:
+                raise click.UsageError(f"--{option} without NAME: say which limit")
+        _show_all(url, as_json)
+        return
     with plain_errors():
         room = room_at(url, name)
         found = room.status(name, encoded(key))
@@ -77,6 +90,45 @@ def status(name: str, key: tuple[str, ...], page: int, url: str | None, as_json:
         click.echo(line)
     for orphan in orphans:
         click.echo(f"orphaned   {orphan_line(orphan)}: see `fleetlimit adopt`")
+
+
+def _show_all(url: str | None, as_json: bool) -> None:
+    with plain_errors():
+        room = room_of(limiter_at(url))
+        names = sorted(known_names(room.store))
+        found = {name: room.status(name) for name in names}
+        keys = Counter(name for name, _ in room.keys(names, sys.maxsize)[0])
+        bad = {name: len([its for its in room.quarantine_keys(name) if its]) for name in names}
+        orphans = room.orphans()
+    if as_json:
+        limits = {
+            name: {**asdict(one), "keys": keys[name], "bad_keys": bad[name]}
+            for name, one in found.items()
+        }
+        click.echo(json.dumps({"limits": limits, "orphans": list(map(asdict, orphans))}))
+        return
+    for name, one in found.items():
+        click.echo("".join([name, "  ", ", ".join(_facts(one, keys[name], bad[name]))]))
+    if not found:
+        note("No worker and no program has announced a limit.")
+    for orphan in orphans:
+        click.echo(f"orphaned   {orphan_line(orphan)}: see `fleetlimit adopt`")
+
+
+def _facts(one: Status, keys: int, bad_keys: int) -> Iterator[str]:
+    """What a line about a limit says: always how many wait, and whatever is out of the ordinary."""
+    yield f"waiting {one.waiting}"
+    yield f"parked {one.parked}"
+    if keys:
+        yield f"and {counted(keys, 'key')} with parked tasks"
+    if one.paused:
+        yield f"paused for {one.paused:.1f} s more"
+    if one.configured:
+        yield "numbers set with `configure`"
+    if one.quarantined:
+        yield f"{counted(one.quarantined, 'message')} in quarantine"
+    if bad_keys:
+        yield f"quarantine under {counted(bad_keys, 'key')}"
 
 
 def _status_lines(found: Status, name: str, bad_keys: int, without_key: bool) -> Iterator[str]:

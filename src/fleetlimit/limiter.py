@@ -102,7 +102,8 @@ class RateLimiter:
         return found
 
     def acquire(self, limit: RateLimit | Sequence[Ask], key: Key = None, cost: int = 1) -> Decision:
-        """Spend `cost` units, or nothing.
+        """Spend `cost` units, or nothing. The caller gets no place in the line: while Celery tasks wait there, it is
+        hardly ever admitted, and `retry_after` is the time until all of them have started.
 
         :param limit: one limit, or several of which all are spent or none. An element may be a limit, `(limit, key)`
             or `(limit, key, cost)`.
@@ -177,12 +178,14 @@ class RateLimiter:
 
         :param force: do it even if this shortens a longer pause, or if nobody has announced this limit.
         :returns: for how many seconds the limit is closed now.
-        :raises ConfigurationError: for `seconds` that are not a number above 0.
+        :raises ConfigurationError: for `seconds` that are not a number above 0, at most 10**9.
         :raises UnknownLimitError: for a limit that is not in use (see `configure`), without `force`.
         """
         number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
         if not number or not 0 < seconds <= 10**9:
-            raise ConfigurationError(f"seconds={seconds!r}: must be a number above 0")
+            raise ConfigurationError(
+                f"seconds={seconds!r}: must be a number above 0, at most {10**9}"
+            )
         name = _name_of(name)
         self._known(name, force)
         return self._change(name, pause_us=max(1, round(seconds * 1e6)), forced=force)

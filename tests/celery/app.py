@@ -86,6 +86,13 @@ def slow(run: str, n: int = 0) -> int:
 
 
 @app.task
+@limited(1)
+def single(run: str, n: int = 0) -> int:
+    record(run, n=n)
+    return n
+
+
+@app.task
 @limited(1, per=2)
 def half(run: str, n: int = 0) -> int:
     record(run, n=n)

@@ -205,6 +205,12 @@ def shop(
     }
 
 
+def memory(pid: int) -> int:
+    """Of a process, in KiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+
+
 def window(starts: list[dict[str, Any]], per: float = 1.0) -> int:
     return worst_window(sorted(one["at"] for one in starts), per)
 

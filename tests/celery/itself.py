@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,6 +12,7 @@ from celery.exceptions import Reject
 from fleetlimit import rate_limited
 
 from .app import app, half, limited, record, ten
+from .harness import memory
 
 
 @app.task(bind=True)
@@ -48,6 +51,15 @@ def rejects(self: Any, run: str, n: int = 0, times: int = 0) -> None:
     record(run, n=n)
     if n == 0 and store().hincrby(f"counts:{run}", "starts", 1) < times:
         raise Reject("again", requeue=True)
+
+
+@app.task
+def kept() -> dict[str, int]:
+    """What this process holds: objects, exceptions among them, and its memory in KiB."""
+    gc.collect()
+    objects = gc.get_objects()
+    exceptions = sum(isinstance(one, BaseException) for one in objects)
+    return {"exceptions": exceptions, "objects": len(objects), "memory": memory(os.getpid())}
 
 
 @app.task

@@ -55,7 +55,8 @@ def function(account: dict[str, Any], order: str = "o", *, force: bool = False) 
         ({"key": 5}, "key=5"),
         ({"cost": "{ordr}"}, "'ordr'"),
         ({"name": "a:b"}, "name='a:b'"),
-        ({"limit": None}, "limit=None"),
+        ({"limit": None}, "limit=None: the limit 'unit-bad' has no number of units"),
+        ({"name": "10/s", "limit": None}, 'write for instance @rate_limited("partner-api", 100'),
     ],
 )
 def test_refused_at_decoration(app: Celery, options: dict[str, Any], said: str) -> None:  # N7, N13
@@ -99,6 +100,22 @@ def test_keys_and_costs_from_arguments() -> None:
     assert spend(bound(key="{order}", cost="{account[size]}"), acme, order="x") == ("x", 3)
     assert spend(bound(key=lambda account, **_: account["id"]), acme, force=True) == ("acme", 1)
     assert spend(bound(cost=lambda account, *_: account["size"]), acme) == ("", 3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": "{account[size]}"},
+        {"key": "{order}"},
+        {"key": lambda account, **_: account["size"]},
+        {"cost": "{account[size]}"},
+    ],
+)
+def test_an_error_of_a_key_names_the_limit(options: dict[str, Any]) -> None:
+    """A task may have several."""
+    bound = rate_limited("unit-key", 10, 1, burst=5, **options)
+    with pytest.raises(KeyValueError, match=r"^limit 'unit-key': (key|cost)"):
+        spend(bound, {}, order="")
 
 
 def test_fields_of_one_template_do_not_run_together() -> None:  # N13

@@ -172,3 +172,17 @@ def test_an_override_without_numbers_expires_with_its_pause(
     assert 98_000 < client.pttl(key) <= 101_000
     limiter.resume("partner-api")
     assert not client.exists(key)
+
+
+@pytest.mark.parametrize("seconds", ["0", "nan", "1e10"])
+def test_a_pause_that_is_refused_says_what_is_possible(
+    limiter: RateLimiter, server: Server, seconds: str
+) -> None:
+    said = run(server, "pause", "partner-api", seconds).output
+    assert f"seconds={float(seconds)!r}: must be a number above 0, at most 1000000000" in said
+    assert not paused(limiter)
+
+
+def test_a_long_pause_is_shown_as_it_was_given(limiter: RateLimiter, server: Server) -> None:
+    assert "paused for 1234567 s" in run(server, "pause", "partner-api", "1234567").output
+    assert "paused for 0.5 s" in run(server, "pause", "partner-api", "0.5", "--force").output

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from fleetlimit import RateLimit, StateError
+from fleetlimit import RateLimit, RateLimiter, StateError
 from fleetlimit.cli import main
 from fleetlimit.demo.processes import Server
 from fleetlimit.keys import encode
@@ -143,6 +143,30 @@ def test_status_counts_the_quarantine(operator: Operator) -> None:
     said = operator.said("status", "slow")
     assert "quarantine 0, and under 1 key: see `fleetlimit parked slow --bad`" in said
     assert "quarantine 1: see" in operator.said("status", "slow", "--key", "acme")
+
+
+def test_status_without_a_name_shows_every_limit(operator: Operator) -> None:
+    assert "No worker and no program has announced a limit." in operator.said("status")
+    operator.park("a", "b")
+    operator.park("a", key="acme")
+    operator.worker_dies("here")
+    limiter = RateLimiter(operator.url)
+    limiter.acquire(RateLimit("idle", 5, per=1))
+    limiter.pause("idle", 60)
+    limiter.configure("idle", 7, per=1)
+    said = operator.said("status").splitlines()
+    assert said[0].startswith("idle  waiting 0, parked 0, paused for ")
+    assert said[0].endswith(" s more, numbers set with `configure`")
+    assert said[1] == "slow  waiting 2, parked 2, and 1 key with parked tasks"
+    assert said[2].startswith("orphaned   3 tasks in 2 lines, parked for the broker here")
+    found = operator.json("status")
+    assert found["limits"]["slow"]["parked"] == 2  # type: ignore[index,call-overload]
+    assert found["limits"]["slow"]["keys"] == 1  # type: ignore[index,call-overload]
+    assert found["orphans"] == [{"broker": "here", "lines": 2, "parked": 3}]
+    operator.refuse(line="fleetlimit:{slow:acme}")
+    assert operator.said("status").splitlines()[1].endswith("parked 2, quarantine under 1 key")
+    assert "--key without NAME" in operator.refused("status", "--key", "acme")
+    assert "--page without NAME" in operator.refused("status", "--page", "2")
 
 
 # --- parked ---------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from fleetlimit.store.base import Outcome, Spend, Ticket, Verdict
 from fleetlimit.store.redis import RedisStore
 from fleetlimit.store.room import SERVED_US, Fate, Released, Room
 
+from .simulation import WAY_US, Copy, Fleet
+
 TEN = RateLimit("ten", 10, 1, margin=0)
 LINE = "fleetlimit:{ten}"
 LEAD = 150_000
@@ -116,6 +118,29 @@ def test_a_long_queue_is_not_fed_with_each_task_that_comes_from_it(
         (released,) = room.release([LINE], LEAD)
         fed += len(ids(released))
     assert 2 <= fed <= 5
+
+
+class Slow(Fleet):
+    """A queue in which each task takes eight seconds from its release to a worker."""
+
+    def check(self) -> None:
+        pass
+
+    def _deliver(self, copy: Copy, after_us: int) -> None:
+        super()._deliver(copy, 8_000_000 if copy.mark and after_us == WAY_US else after_us)
+
+
+def test_as_much_is_on_its_way_as_a_slow_way_takes(server: Server) -> None:
+    """(Three seconds' worth alone would use three eighths of the limit.)"""
+    fleet = Slow(server.url)
+    try:
+        fleet.send("cheap", 400)
+        fleet.run(24)
+        before = len(fleet.starts)
+        fleet.run(24)
+        assert len(fleet.starts) - before >= 0.7 * 24 * 10
+    finally:
+        fleet.close()
 
 
 def test_lines_are_visited_when_another_broker_is_served_no_more(

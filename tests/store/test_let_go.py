@@ -198,6 +198,34 @@ def test_a_large_cost_waits_as_its_neighbours_do(server: Server, place: int) -> 
         fleet.close()
 
 
+class Many(Fleet):
+    """Too many tasks to look at each again and again."""
+
+    def check(self) -> None:
+        pass
+
+    def _start(self, id: str, cost: int, at: int) -> None:
+        self.starts.append((at, cost, id))
+
+
+@pytest.mark.parametrize("burst", [1, 20])
+def test_ten_thousand_on_one_key(server: Server, burst: int) -> None:  # C16
+    """Another key starts at once, and each of them is delivered about twice."""
+    fleet = Many(server.url)
+    try:
+        fleet.limit = RateLimit("api", 1000, 1, margin=0, burst=burst)
+        fleet.queues = {"cheap": Queue("a", 1)}
+        fleet.send("cheap", 10_000)
+        assert fleet.limiter.status("api").parked > 7_000
+        other = fleet.store.acquire([Spend(fleet.limit, "other")], Ticket("other"))
+        assert (other.verdict, other.sleep_us) == (Verdict.ADMITTED, 0)
+        fleet.drain(12)
+        assert len(fleet.starts) == len({id for _, _, id in fleet.starts}) == 10_000
+        assert fleet.asks.total() <= 2.1 * 10_000
+    finally:
+        fleet.close()
+
+
 def test_a_message_goes_along_where_somebody_waits(store: RedisStore) -> None:
     """It is made once, and not where nobody does."""
     made: list[str] = []

@@ -126,8 +126,12 @@ class Binding:
         :raises KeyValueError: if the key or cost cannot be computed. The call then fails and is never "unlimited".
         :raises CostError: for a cost that can never be admitted.
         """
-        key = "" if self.key is None else encode(_compute(self.key, "key", signature, args, kwargs))
-        cost = _compute(self.cost, "cost", signature, args, kwargs)
+        try:
+            found = _compute(self.key, "key", signature, args, kwargs)
+            key = "" if self.key is None else encode(found)
+            cost = _compute(self.cost, "cost", signature, args, kwargs)
+        except KeyValueError as error:
+            raise KeyValueError(f"limit {self.limit.name!r}: {error}") from error
         return Spend(self.limit, key, self.limit.check_cost(cost))
 
 
@@ -138,7 +142,7 @@ def _compute(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> Any:
-    if isinstance(spec, int):
+    if spec is None or isinstance(spec, int):
         return spec
     try:
         if callable(spec):

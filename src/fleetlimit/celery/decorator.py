@@ -28,6 +28,7 @@ __all__ = ["rate_limited"]
 
 T = TypeVar("T")
 Spec = str | Callable[..., Any] | None
+_EXAMPLE = '@rate_limited("partner-api", 100, per=60)'
 
 
 class rate_limited(Binding):  # noqa: N801  # used as a decorator, as functools' classes are
@@ -170,9 +171,10 @@ def _limit(name: Any, limit: Any, per: Any, options: dict[str, Any]) -> RateLimi
         return name
     if callable(name):
         raise ConfigurationError(
-            f"used without parentheses on {described(name)}; write for instance "
-            '@rate_limited("partner-api", 100, per=60)'
+            f"used without parentheses on {described(name)}; write for instance {_EXAMPLE}"
         )
     if limit is None:
-        raise ConfigurationError(f"limit=None for {name!r}: say how many units per period")
+        raise ConfigurationError(
+            f"limit=None: the limit {name!r} has no number of units; write for instance {_EXAMPLE}"
+        )
     return RateLimit(name, limit, per, **options)

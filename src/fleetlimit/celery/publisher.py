@@ -178,16 +178,25 @@ class Publisher:
                 raise
             one.error = f"{type(error).__name__}: {error}"
             return channel
-        alone = exchange and not queues and self._confirms
+        what |= {"exchange": exchange, "routing_key": routing_key}
+        return self._publish_one(channel, one, what, alone=bool(exchange and not queues))
+
+    def _publish_one(self, channel: Any, one: Parcel, what: dict[str, Any], *, alone: bool) -> Any:
+        """Publish a message whose queues are declared.
+
+        :param alone: no queue is known at its exchange. If the exchange does not exist, the channel is closed, which
+            must hit this message alone.
+        :return: the channel on which to go on.
+        """
+        alone = alone and self._confirms
         if alone:
-            self._settle()  # if the exchange does not exist, the channel is closed, which must hit this message alone
+            self._settle()
         self._sent += 1
         one.error, one.sent = "the broker has not confirmed it", True
         if self._confirms:
             self._pending[self._sent] = one
         try:
-            target = {"exchange": exchange, "routing_key": routing_key}
-            Producer(channel, auto_declare=False).publish(mandatory=True, **target, **what)
+            Producer(channel, auto_declare=False).publish(mandatory=True, **what)
             if alone:
                 self._settle()
         except ChannelError as error:
