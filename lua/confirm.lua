@@ -33,7 +33,7 @@ local function refused(id, t, why, counts)
   visit = math.min(visit, t.not_before)
   if counts and not is_refused(t.lane) then
     change_lane(l, id, t, refused_lane(t.lane), now)
-    visit = now -- those behind it need not wait for it any more
+    visit = now -- the tasks behind it need not wait for it any more
   end
   write_ticket(l, id, t)
 end

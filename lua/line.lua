@@ -34,7 +34,7 @@ local LET_AGAIN = '0'
 local function sortable(place) return string.format('%016.0f', place) end
 local function member(id, t) return t.lane .. ':' .. sortable(t.place) .. ':' .. id end
 -- The messages of a queue that the broker refused stand in a lane of their own until they are published or in
--- quarantine: they cannot start, so nobody waits for them.
+-- quarantine: they cannot start, so no other task waits for them.
 local function is_refused(name) return string.sub(name, -1) == '~' end
 local function queue_lane(name) return is_refused(name) and string.sub(name, 1, -2) or name end
 local function refused_lane(name) return queue_lane(name) .. '~' end

@@ -16,7 +16,7 @@
 -- is short (SHORT_US covers the pace of the releasers), plus twice the time for which the oldest task has been on its
 -- way.
 local SHORT_US, HELD_US, CHUNK, MOST_SEEN = 50000, 3000000, 50, 1000
-local MOST_REFUSED = 200                     -- so many refused messages that must wait are passed; others must be reached
+local MOST_REFUSED = 200                     -- one look passes at most so many refused messages that must wait
 local FULL_US = 100000                       -- a lane with enough tasks under way is looked at again after this time
 local OTHERS_US = 1000000                    -- after this time (or a unit's) it looks whether others are still ahead
 local PROBE_US, PROBE_MOST_US = 2000000, 60000000 -- between two probes of a lane that is gone: at least, at most

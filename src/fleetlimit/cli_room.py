@@ -116,7 +116,7 @@ def _show_all(url: str | None, as_json: bool) -> None:
 
 
 def _facts(one: Status, keys: int, bad_keys: int) -> Iterator[str]:
-    """What a line about a limit says: always how many wait, and whatever is out of the ordinary."""
+    """The facts in a line about a limit: how many tasks wait, and anything unusual."""
     yield f"waiting {one.waiting}"
     yield f"parked {one.parked}"
     if keys:

@@ -174,6 +174,6 @@ def test_adopt_by_an_app(one: Fleet) -> None:
     done = subprocess.run(
         command, env={**os.environ, **one.env}, cwd=ROOT, capture_output=True, text=True, timeout=60
     )
-    assert "of the broker former: parked for " in done.stdout, done
+    assert "of the broker former: now parked for the broker " in done.stdout, done
     one.start("prefork", 2)
     assert numbers(one.wait(run, 40)) == list(range(40))

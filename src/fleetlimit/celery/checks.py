@@ -42,8 +42,8 @@ def check_tasks(app: Any, pool: type) -> None:
 
 
 def _check_sums(task: Any) -> None:
-    """:raises ConfigurationError: for a limit that is asked for the same key more than once, and for more in all than
-    can start at one instant."""
+    """:raises ConfigurationError: if a limit is on a task more than once for the same key, and its costs together are
+    more units than can start at one instant."""
     totals: dict[tuple[str, Any], int] = {}
     for one in limits_of(task):
         if isinstance(one.cost, int):

@@ -1,4 +1,4 @@
-"""Every `app.conf.fleetlimit_*`: what it may be, what it is if nobody sets it, and what it means.
+"""Every setting `app.conf.fleetlimit_*`, with its possible values, its default and its meaning.
 
 `settings.py` reads the settings by this table, and the page docs/reference/settings.md is made from it.
 """
@@ -17,17 +17,17 @@ __all__ = ["OPTIONS", "Option"]
 class Option:
     """One setting. The texts are Markdown; a link in them starts at docs/reference/."""
 
-    #: What it does, in whole sentences.
+    #: What the setting does, in whole sentences.
     meaning: str
-    #: What it is if nobody sets it; None: see `unset`.
+    #: The default value; None: see `unset`.
     default: Any = None
-    #: The words that it may be, the default first.
+    #: The possible words, the default first.
     choices: tuple[str, ...] = ()
-    #: The least and the most seconds that it may be.
+    #: The smallest and the largest possible number of seconds.
     seconds: tuple[float, float] | None = None
-    #: What it may be, where neither `choices`, `seconds` nor a True or False as default say so.
+    #: The possible values in words, if neither `choices`, `seconds` nor a default True or False say so.
     values: str = ""
-    #: What is done if nobody sets it, where that is no fixed value.
+    #: What happens if the setting is not set, if there is no fixed default.
     unset: str = ""
 
 
@@ -50,8 +50,8 @@ OPTIONS: dict[str, Option] = {
         default=True,
     ),
     "fleetlimit_eager": Option(
-        "What a task does that runs in eager mode (`task.apply()` or `task_always_eager`): with `ignore` it asks no "
-        "limit, with `wait` it waits in place for the limit.",
+        "What a task in eager mode (`task.apply()` or `task_always_eager`) does: with `ignore` it asks no limit, and "
+        "with `wait` it waits in place for the limit.",
         choices=("ignore", "wait"),
     ),
     "fleetlimit_direct_calls": Option(
@@ -104,13 +104,13 @@ OPTIONS: dict[str, Option] = {
         unset="fleetlimit asks the broker",
     ),
     "fleetlimit_secret": Option(
-        "What parked messages are signed with, the same in all workers. A message with another signature is not "
-        "published. [Who needs it](../waiting-room.md#trust).",
+        "The secret with which parked messages are signed. It must be the same in all workers. A message with another "
+        "signature is not published. [Who needs it](../waiting-room.md#trust).",
         values="a text of at least 16 characters",
         unset="parked messages are not signed",
     ),
     "fleetlimit_former_url": Option(
-        "Where the limits were kept before they moved. Workers also let go the tasks that are still parked there.",
+        "The Redis that kept the limits before they moved. Workers also let the tasks go that are still parked there.",
         values="a Redis URL, or a list of them",
         unset="no former place",
     ),

@@ -207,12 +207,12 @@ def _celery(plan: Plan, one: Result) -> tuple[str, str]:
     code = f'@app.task(rate_limit="{plan.limit / plan.per:g}/s")'
     if plan.workers == 1:
         return code, "Each worker counts for itself: right with one worker, wrong with two."
-    text = f"Each worker counts for itself, so {plan.workers} workers allow {plan.workers} x the limit."
+    text = f"Each worker counts for itself: {plan.workers} workers, {plan.workers} x the limit."
     return code, text + f" ({one.tasks} tasks show it.)" * (one.tasks < plan.tasks)
 
 
 def _retry(plan: Plan, one: Result) -> tuple[str, str]:
-    rounds = f"{one.deliveries_per_task:.0f} rounds per task"
+    rounds = f"{one.deliveries_per_task:.0f} rounds each"
     return (
         "self.retry(countdown=retry_after)",
         f"All waiting tasks get the same time: all wake, one starts. {rounds}.",

@@ -50,7 +50,8 @@ class Status:
     quarantined: int = 0
     #: The margin in force for limits with an automatic margin, as a share of the period.
     margin: float = 0.01
-    #: Seconds that a unit takes by numbers that were set with `configure`; None while those in the code are in force.
+    #: The seconds between two units under numbers that were set with `configure`; None if the numbers in the code
+    #: apply.
     configured: float | None = None
 
 

@@ -127,7 +127,7 @@ def _server(parts: SplitResult) -> Endpoint:
         given.pop(known, None)
     path = given.pop("path", "")
     if hosts:
-        database(unquote(parts.path))  # redis-py takes database 0 for what it cannot read
+        database(unquote(parts.path))  # redis-py would use database 0 for a text that is no number
     if "virtual_host" in given:  # Celery's word
         given["db"] = database(given.pop("virtual_host"))
     return Endpoint(
