@@ -15,20 +15,8 @@
 -- `refused_lane`); heard_at: when a task of the lane last came; way: how long the last task that was let go took to
 -- reach its worker; probe_at: when a task may be let go although no task of the lane comes.
 
-local PURGE = 64           -- one call looks at so many overdue tickets at most, so its cost stays bounded
-local LATE_US = 1000000    -- a task that is late by more than this is not waited for
-local SILENT, SILENT_US = 3, 5000000 -- a lane is gone if so many tasks are late, or one by so much, and no other came
-local NEWS_US = 500000      -- so soon after a new task came from a lane that is gone, a waiting task is offered
-local HEARD_US = 100000     -- heard_at is kept with this precision
+-- Numbers in capitals that are not defined here come from src/fleetlimit/store/shared.py.
 local LONGEST_WAY_US = 600000000
-local LOOK = 64            -- the costs of so many tasks ahead are added up exactly
-local NOBODY = 9000000000000000
-local REFUSED = NOBODY + 1
-local IDLE_US = 5000       -- a cell that has been unused for so long goes to the task that asks first
-local FREE_US = 20000      -- a cell that is still free so shortly before it is due goes to a task that can sleep
-local NEWCOMER_SHARE = 5   -- a new task may sleep for this fraction of the time for which a woken task may sleep
-local PASS_US = 1000000    -- a woken task may overtake at most so much time's worth of places
-local TOGETHER_US = 10000  -- of several limits, none is booked for so much later than it could be
 local LET_AGAIN = '0'
 
 local function sortable(place) return string.format('%016.0f', place) end

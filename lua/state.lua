@@ -12,6 +12,7 @@
 --   begin with "1:", which is what try.lua reads and writes
 -- units: the sum of the costs waiting in the line (0: nobody waits, the line is not looked at);
 -- full_at_us: when nothing is remembered any more (0: nothing is).
+-- Numbers in capitals that are not defined here come from src/fleetlimit/store/shared.py.
 -- Numbers are doubles and tostring() keeps 14 digits: times are written with %.0f.
 --
 -- Algorithm, a table that its own file returns:
@@ -28,7 +29,6 @@
 
 local SLACK_MS = 60000 -- an injected clock does not move with the server's expiry
 local FORM = '1'       -- of all that is stored here
-local LONGEST_SLEEP_US = 1000000 -- ahead of time nothing is booked by more
 local OVERRIDE = '^1:([a-z,;~%d%-]*):(%d+):?(%d*):?(%d*)$'
 local HEADER = 66      -- so many bytes of a state are read at first
 local DEFAULT           -- the letter of the default algorithm
@@ -82,9 +82,6 @@ local function rule_of(value)
   return algorithm, r
 end
 
-local LEAST_MARGIN, MOST_MARGIN = 10, 100
-local MARGIN_US, FADES_US = 60000000, 30000000 -- a margin lasts so long, and goes back in the last part of it
-local BRIEF_US = 2000000 -- one that is asked for briefly lasts so long, and is kept as if it had faded until then
 
 -- the rule with so large a margin in force (`widened` in src/fleetlimit/algorithms/base.py)
 local function widened(rule, margin)

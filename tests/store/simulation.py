@@ -16,9 +16,10 @@ import redis
 
 from fleetlimit import RateLimit, RateLimiter
 from fleetlimit.conformance import START, Clock
-from fleetlimit.store.base import LATE_US, SILENT_US, Spend, Ticket, Verdict, hop_us
+from fleetlimit.store.base import Spend, Ticket, Verdict, hop_us
 from fleetlimit.store.redis import LEASE_US, RedisStore
 from fleetlimit.store.room import Fate, Released, Room
+from fleetlimit.store.shared import LATE_US, SILENT_US
 
 __all__ = ["Fleet"]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 
-from fleetlimit.store.scripts import script, script_names
+from fleetlimit.store.scripts import _folder, script, script_names
+from fleetlimit.store.shared import SHARED
 
 
 def printed(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -31,6 +33,19 @@ def test_what_is_no_script_is_refused_with_the_names_of_those_there_are(
     assert done.returncode == 1
     assert done.stdout == ""
     assert "acquire, adopt, announce, beat, confirm, delay, due, give_back" in done.stderr
+
+
+def test_a_number_that_python_knows_too_stands_in_python_alone() -> None:
+    names = re.compile(rf"^ *local [^=]*\b({'|'.join(SHARED)})\b", re.MULTILINE)
+    for path in _folder().glob("*.lua"):
+        assert not names.findall(path.read_text()), path.name
+    text = script("release").text
+    assert text.startswith("local ")
+    first = text.partition("\n")[0]
+    assert "LATE_US" in first
+    assert str(SHARED["LATE_US"]) in first
+    assert "BRIEF_US" not in first  # it is not used there
+    assert not script("try").text.startswith("local IDLE_US")
 
 
 def test_the_names_are_those_of_the_scripts_and_not_of_their_parts() -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from fleetlimit.demo.processes import Server
 
 from .simulation import Fleet
-
-DOCS = Path(__file__).parents[2] / "docs" / "waiting-room.md"
 
 
 class Restored(Fleet):
@@ -53,9 +50,3 @@ def test_what_was_let_go_since_then_is_let_go_again(valkey: Server, seconds: flo
         assert fleet.limiter.status("api").waiting == 0
     finally:
         fleet.close()
-
-
-def test_the_docs_say_so() -> None:
-    said = " ".join(DOCS.read_text().split())
-    assert "A snapshot is restored" in said
-    assert "what was let go since then is let go again" in said

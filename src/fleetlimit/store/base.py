@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from fleetlimit.algorithms.base import Algorithm
 from fleetlimit.limit import RateLimit
+from fleetlimit.store.shared import BRIEF_US, FADES_US, MARGIN_US
 
 __all__ = [
     "Outcome",
@@ -26,32 +27,6 @@ __all__ = [
     "ticket_id",
 ]
 
-#: A cell that has stood ready for so long goes to whoever asks, in the line or not.
-IDLE_US = 5_000
-#: A cell still free so shortly before it falls due goes to whoever can sleep until then: turns are
-#: taken well ahead, so it belongs to one who is late, or to nobody.
-FREE_US = 20_000
-#: A newcomer sleeps in place for this part of what a woken task may (1/5 of 0.25 s: about where a
-#: sleep costs less than going back into the queue). More would fill the pool with sleepers.
-NEWCOMER_SHARE = 5
-#: A woken task may pass at most so much time's worth of places (it absorbs wake-up jitter).
-PASS_US = 1_000_000
-#: Of several limits, none is booked so much later than it could be: its cells until then would be lost.
-TOGETHER_US = 10_000
-#: Overdue tickets looked at by one call at most.
-PURGE = 64
-#: A task that comes so much later than promised is not waited for.
-LATE_US = 1_000_000
-#: So many late ones, or one so late, and nobody heard since: then nobody comes.
-SILENT, SILENT_US = 3, 5_000_000
-#: So exactly it is kept when one of those who wait last came.
-HEARD_US = 100_000
-#: The costs of so many of those ahead are added up exactly.
-LOOK = 64
-#: A margin that a host asks for lasts so long, and goes back in the last part of it.
-MARGIN_US, FADES_US = 60_000_000, 30_000_000
-#: One that is asked for briefly lasts so long.
-BRIEF_US = 2_000_000
 #: A wait as a countdown is promised in parts: half of what is left, and no less than this.
 HOP_US = 30_000_000
 

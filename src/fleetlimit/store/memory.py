@@ -16,6 +16,16 @@ from typing import Any
 from fleetlimit.algorithms.base import Algorithm, Standing
 from fleetlimit.limit import RateLimit
 from fleetlimit.store.base import (
+    Outcome,
+    Override,
+    Reading,
+    Spend,
+    Ticket,
+    Verdict,
+    hop_us,
+    read,
+)
+from fleetlimit.store.shared import (
     FREE_US,
     HEARD_US,
     IDLE_US,
@@ -27,14 +37,6 @@ from fleetlimit.store.base import (
     SILENT,
     SILENT_US,
     TOGETHER_US,
-    Outcome,
-    Override,
-    Reading,
-    Spend,
-    Ticket,
-    Verdict,
-    hop_us,
-    read,
 )
 
 __all__ = ["MemoryStore"]

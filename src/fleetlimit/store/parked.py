@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from fleetlimit.store.failures import translated
 from fleetlimit.store.keyspace import is_broker, is_state, raw, text
 from fleetlimit.store.redis import RedisStore
+from fleetlimit.store.shared import REFUSED
 
 __all__ = [
     "Lane",
@@ -24,8 +25,6 @@ __all__ = [
     "quarantine",
 ]
 
-#: `gone` of a lane of messages that the broker refused (see `lua/line.lua`).
-_REFUSED = 9_000_000_000_000_001
 #: How many tickets one call reads.
 _CHUNK = 1_000
 #: How many lines one round trip reads.
@@ -127,7 +126,7 @@ def _lane(value: str) -> Lane | None:
     if form != "1" or len(parts) != 8 or not all(map(str.isdecimal, parts[1:3])):
         return None
     gone = int(parts[2])
-    return Lane(int(parts[1]), 0 if gone == _REFUSED else gone, parts[6], parts[7])
+    return Lane(int(parts[1]), 0 if gone == REFUSED else gone, parts[6], parts[7])
 
 
 def quarantine(store: RedisStore) -> dict[str, int]:

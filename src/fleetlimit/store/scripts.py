@@ -1,7 +1,8 @@
 """The Lua scripts: found, joined with their preludes, run by their digest; a typed face for each.
 
 A script begins with `--@ name name`: the files it needs before it; `*` stands for all algorithms of the registry, each of
-which is made when a rule or a state asks for it, so that a limit pays for its own only. The scripts lie in `lua/` at the
+which is made when a rule or a state asks for it, so that a limit pays for its own only. Numbers that Python knows too are
+put before all of it, from `shared.py`. The scripts lie in `lua/` at the
 top of the repository and in `fleetlimit/lua/` inside the wheel. `python -m fleetlimit.store acquire` prints one as Redis
 gets it.
 """
@@ -9,6 +10,7 @@ gets it.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -18,6 +20,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from fleetlimit.algorithms.registry import KINDS, TWINS
 from fleetlimit.store.connection import Connection
+from fleetlimit.store.shared import SHARED
 
 __all__ = ["Call", "Script", "script", "script_names"]
 
@@ -36,7 +39,7 @@ class Script:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.text = _assembled(name)
+        self.text = _with_numbers(_assembled(name))
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def __call__(
@@ -84,6 +87,16 @@ def _assembled(name: str) -> str:
         else:
             needed.append(_assembled(part))
     return "\n".join([*needed, text])
+
+
+def _with_numbers(text: str) -> str:
+    """A script behind the numbers that it uses and that Python knows too."""
+    code = re.sub(r"--[^\n]*", "", text)
+    used = [name for name in SHARED if re.search(rf"\b{name}\b", code)]
+    if not used:
+        return text
+    values = ", ".join(str(SHARED[name]) for name in used)
+    return f"local {', '.join(used)} = {values}\n{text}"
 
 
 def _made_late(letter: str, name: str) -> str:
