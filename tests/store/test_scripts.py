@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from fleetlimit.store.scripts import _folder, script, script_names
 from fleetlimit.store.shared import SHARED
+
+from ..conftest import need
 
 
 def printed(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -52,3 +55,18 @@ def test_the_names_are_those_of_the_scripts_and_not_of_their_parts() -> None:
     names = script_names()
     assert {"acquire", "try", "release", "override"} <= set(names)
     assert not {"state", "line", "place", "room", "gcra", "fixed_window"} & set(names)
+
+
+@pytest.mark.parametrize("name", script_names())
+def test_luacheck_finds_nothing(name: str, tmp_path: Path) -> None:
+    """Above all no global name, which would be an error at run time in a branch that is seldom taken. (A script may have
+    parts of which it does not use all.)"""
+    luacheck = need("luacheck", "the scripts are not checked")
+    path = tmp_path / f"{name}.lua"
+    path.write_text(script(name).text)
+    done = subprocess.run(
+        [luacheck, "--std", "lua51", "--read-globals", "redis", "struct", "KEYS", "ARGV", "--no-unused",
+         "--no-redefined", "--no-max-line-length", "--ignore", "581", "--no-color", "--", path],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
