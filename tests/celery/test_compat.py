@@ -19,6 +19,7 @@ MOVED = f"Celery {celery.__version__} keeps this elsewhere: see fleetlimit/celer
 @pytest.fixture
 def app() -> Iterator[Celery]:
     found = Celery("compat", broker="memory://", set_as_current=False)
+    found.conf.fleetlimit_enabled = False  # other tests may have left limited shared tasks
     yield found
     found.close()
 
