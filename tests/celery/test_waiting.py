@@ -160,6 +160,32 @@ def test_chain_group_chord_and_replace(workers: Fleet) -> None:  # C6
     assert sum("total" in one for one in starts) == 1
 
 
+def test_a_chord_of_chords(workers: Fleet) -> None:  # C6
+    run, app = workers.run(), workers.sender
+    inner = [
+        chord([sig(workers, "add", run, n, n) for n in range(5)], sig(workers, "total", run))
+        for _ in range(2)
+    ]
+    with app.pool.acquire():
+        result = chord(inner, sig(workers, "total", run), app=app).apply_async()
+        assert result.get(timeout=60) == 2 * 20
+    starts = workers.starts(run)
+    assert sorted(one["total"] for one in starts if "total" in one) == [20, 20, 40]
+    assert sum("n" in one for one in starts) == 10
+    assert window(starts) <= 5
+
+
+def test_stamps_are_kept(workers: Fleet) -> None:  # C6
+    run = workers.run()
+    stamped = group([sig(workers, "snapshot", run, n) for n in range(6)], app=workers.sender)
+    stamped.stamp(tenant="acme", order=[7])
+    stamped.apply_async()
+    requests = [one["request"] for one in workers.wait(run, 6)]
+    assert all(one["stamps"] == requests[0]["stamps"] for one in requests)
+    assert requests[0]["stamps"]["tenant"] in ("acme", ["acme"])  # as the version of Celery has it
+    assert all({"tenant", "order"} <= set(one["stamped_headers"]) for one in requests)
+
+
 def test_hooks_of_the_user_run_once_per_start(workers: Fleet) -> None:  # C14
     run = workers.run()
     drained(workers, run, "shouting", 8)

@@ -12,6 +12,7 @@ import redis
 
 from fleetlimit import RateLimit, RateLimiter, StoreRefused, StoreUnavailable
 from fleetlimit.demo.processes import Server, free_port, redis_server, until
+from fleetlimit.store.failures import failure_of
 from tests.certificates import certificate, tls_options
 from tests.conftest import need
 from tests.proxy import proxy
@@ -187,6 +188,32 @@ def test_what_passes_by_itself_is_no_refusal(server: Server) -> None:
         assert not isinstance(caught.value, StoreRefused)
     finally:
         client.execute_command("REPLICAOF", "NO", "ONE")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        redis.BusyLoadingError("Redis is loading the dataset in memory"),
+        redis.exceptions.ClusterDownError("CLUSTERDOWN The cluster is down"),
+        redis.exceptions.MasterDownError("Link with MASTER is down"),
+        redis.exceptions.TryAgainError("Multiple keys request during rehashing of slot"),
+        redis.ResponseError("BUSY Redis is busy running a script."),
+        redis.exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
+        redis.ResponseError(
+            "OOM command not allowed when used memory > 'maxmemory'. script: 8f2c, on @user_script:9."
+        ),
+        redis.ResponseError(
+            "READONLY You can't write against a read only replica. script: 8f2c, on @user_script:9."
+        ),
+        redis.ResponseError("MISCONF Redis is configured to save RDB snapshots, but it fails."),
+        redis.ResponseError("NOREPLICAS Not enough good replicas to write."),
+        redis.ConnectionError("Connection closed by server."),
+    ],
+    ids=lambda error: f"{type(error).__name__} {error!s:.12}",
+)
+def test_each_word_of_a_server_that_will_answer_again(error: Exception) -> None:  # R5
+    """They can hardly be had from a server on demand."""
+    assert type(failure_of(error, ["key"])) is StoreUnavailable
 
 
 def test_a_refusal_travels_between_processes() -> None:
