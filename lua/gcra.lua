@@ -20,8 +20,10 @@ function gcra.load(s, value)
 end
 
 function gcra.save(s)
-  if s.units + s.n[2] + s.n[3] == 0 then return '1:' .. text(s.n[1]) end
-  return string.format('1g:%.0f:%.0f:%.0f:%.0f', s.units, s.n[1], s.n[2], s.n[3])
+  if s.units + s.n[2] + s.n[3] > 0 then
+    return string.format('1g:%.0f:%.0f:%.0f:%.0f', s.units, s.n[1], s.n[2], s.n[3])
+  end
+  return '1:' .. text(s.n[1])
 end
 
 -- ticks that stand before a newcomer, and until `cost` units exist

@@ -346,6 +346,10 @@ class Fleet:
         calm = max(self.disturbed, self.paused_until)
         waits = now - max(calm, min(self._able.values(), default=now))
         patience = PATIENCE_US + 3e6 / rate
+        if self.limit.algorithm != "gcra":
+            patience += (
+                1_000_000  # a window's units may all start at its begin: then it idles to its end
+            )
         idle = now - max(calm, tat)
         assert min(idle, waits) <= patience, f"idle for {idle / 1e6:.1f} s, {len(able)} could start"
         self._check_pace(now - waits + patience, rate)

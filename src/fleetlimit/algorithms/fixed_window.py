@@ -8,7 +8,8 @@ is counted in one window here and arrives in the next. Invariants (tests in `tes
    Where another grid's window is still open its units count here as well.
 2. The wait is enough and no more. `test_wait_is_enough_and_no_more`
 3. A denial changes nothing. `test_denial_changes_nothing`
-4. A clock that steps makes nobody wait beyond the next window. `test_wait_is_bounded_whatever_is_stored`
+4. A clock that steps makes nobody wait beyond the next window, or a second longer.
+   `test_wait_is_bounded_whatever_is_stored`
 """
 
 from __future__ import annotations

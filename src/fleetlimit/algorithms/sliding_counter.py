@@ -7,7 +7,8 @@ holds up to `2 * limit - 1`. Invariants (tests in `tests/core/test_windows.py`):
 1. At most `limit` units in each window of the grid, and `2 * limit - 1` in any. `test_sliding_counter_bound`
 2. The wait is enough and no more. `test_wait_is_enough_and_no_more`
 3. A denial changes nothing. `test_denial_changes_nothing`
-4. A clock that steps makes nobody wait beyond two windows. `test_wait_is_bounded_whatever_is_stored`
+4. A clock that steps makes nobody wait beyond two windows, or a second longer.
+   `test_wait_is_bounded_whatever_is_stored`
 """
 
 from __future__ import annotations
