@@ -18,7 +18,9 @@
 local SHORT_US, HELD_US, CHUNK, MOST_SEEN = 50000, 3000000, 50, 1000
 local MOST_REFUSED = 200                     -- one look passes at most so many refused messages that must wait
 local FULL_US = 100000                       -- a lane with enough tasks under way is looked at again after this time
-local OTHERS_US = 1000000                    -- after this time (or a unit's) it looks whether others are still ahead
+-- After this time (or that of a unit) it looks whether others are still ahead. It is not a round number: looks that meet every
+-- window at its beginning would never find the limit idle.
+local OTHERS_US, NOT_ROUND = 930000, 0.93
 local PROBE_US, PROBE_MOST_US = 2000000, 60000000 -- between two probes of a lane that is gone: at least, at most
 local RECOUNT_US = 60000000                  -- after this time a line whose lanes count no parked task is checked
 local now, slack = clock(ARGV[1])
@@ -45,7 +47,7 @@ local function under(given)
 end
 
 -- After what time a line in which tasks of other brokers are ahead is looked at again.
-local function pause_us(u) return math.max(OTHERS_US, u.algorithm.pace(u.r, 1)) end
+local function pause_us(u) return math.max(OTHERS_US, NOT_ROUND * u.algorithm.pace(u.r, 1)) end
 
 local function early_us() return math.min(lead, SHORT_US + 2 * under_way) end
 

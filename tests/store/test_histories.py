@@ -83,3 +83,13 @@ def test_once_it_went_wrong(
     request: pytest.FixtureRequest, name: str, history: list[tuple[Any, ...]]
 ) -> None:
     play(request.getfixturevalue(name).url, history)
+
+
+def test_looks_do_not_meet_every_window_at_its_beginning(valkey: Server) -> None:
+    """There the limit never seems idle, and a task waited for another broker's, which nobody let go."""
+    lost = ("claim", "b", "before")
+    play(
+        valkey.url,
+        [("send", "far", 15), lost, ("send", "cheap", 1), ("run", 1), lost],
+        "fixed_window",
+    )
