@@ -105,6 +105,8 @@ def test_who_reads_another_queue_declares_it_as_the_new_code_does(
         mail = ["mailq", "mail", "topic", "mail.#", {}, True]
         return shop(CALL, orders, mail, **ROOM, task_default_queue="orders")
 
+    with channel(rabbit) as admin:
+        admin.queue_delete("orders")  # another test may have left it, in its new form
     worker, run = one.start("prefork", 2, "-Q", "orders", **app()), one.run()
     backlog(one, run, 60, queue="orders", exchange="orders", routing_key="order.new")
     put_down(one, worker, run, 60)
