@@ -44,8 +44,10 @@ def channel(rabbit: Rabbit) -> Iterator[Any]:
 @pytest.fixture
 def one(rabbit: Rabbit, server: Server, tmp_path: Path) -> Iterator[Fleet]:
     with channel(rabbit) as admin:
-        for name in ("celery", "shopq", "mailq"):
+        for name in ("celery", "shopq", "mailq", "orders"):
             admin.queue_delete(name)
+        for name in ("shop", "mail", "orders"):
+            admin.exchange_delete(name)
     with fleet(tmp_path, rabbit.url, server.url, **shop(CALL, **ROOM)) as made:
         yield made
 
@@ -105,8 +107,6 @@ def test_who_reads_another_queue_declares_it_as_the_new_code_does(
         mail = ["mailq", "mail", "topic", "mail.#", {}, True]
         return shop(CALL, orders, mail, **ROOM, task_default_queue="orders")
 
-    with channel(rabbit) as admin:
-        admin.queue_delete("orders")  # another test may have left it, in its new form
     worker, run = one.start("prefork", 2, "-Q", "orders", **app()), one.run()
     backlog(one, run, 60, queue="orders", exchange="orders", routing_key="order.new")
     put_down(one, worker, run, 60)
