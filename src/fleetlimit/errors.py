@@ -48,9 +48,10 @@ class UnknownLimitError(ConfigurationError):
     name with a similar spelling, or None."""
 
     def __init__(self, name: str, nearest: str | None) -> None:
-        hint = f" Did you mean {nearest}?" if nearest else ""
+        #: What to add to a text about the name: a question, or nothing.
+        self.hint = f" Did you mean {nearest}?" if nearest else ""
         super().__init__(
-            f"name={name!r}: no worker and no program has announced a limit of this name.{hint} "
+            f"name={name!r}: no worker and no program has announced a limit of this name.{self.hint} "
             "(force=True, or --force, changes it all the same.)"
         )
         self.name, self.nearest = name, nearest

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,19 @@ def backlog(
     )
     until(lambda: queued(one, queue) == 0, "all came")
     assert limiter.status(limit).parked > number / 3
+
+
+def sent_with() -> dict[str, Any]:
+    """Options of a task that its run can see, and that must come back as they were sent."""
+    return {
+        "priority": 9,
+        "headers": {"tenant": "x", "list": [1, 2]},
+        "expires": datetime.now(timezone.utc) + timedelta(minutes=5),
+        "time_limit": 100,
+        "soft_time_limit": 90,
+        "shadow": "another-name",
+        "kwargs": {"card": "4242"},
+    }
 
 
 def queued(one: Fleet, queue: str = "celery") -> int:

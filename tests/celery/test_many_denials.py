@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from fleetlimit import RateLimiter
 from fleetlimit.demo.processes import Server, until
 
-from .harness import Fleet, fleet, memory
+from .harness import Fleet, fleet, memory, sent_with
 
 TASKS = "-I", "tests.celery.itself"
 
@@ -57,14 +56,8 @@ def test_five_denials_change_nothing_and_let_the_message_not_grow(hops: Fleet) -
     """The second task is denied once a second, for seven seconds."""
     run, limiter = hops.run(), RateLimiter(hops.redis_url)
     options = {
-        "priority": 9,
-        "headers": {"tenant": "x", "list": [1, 2]},
-        "expires": datetime.now(timezone.utc) + timedelta(minutes=5),
-        "time_limit": 100,
-        "soft_time_limit": 90,
-        "shadow": "another-name",
+        **sent_with(),
         "link": hops.sender.signature("tests.celery.app.free", args=(run,), immutable=True),
-        "kwargs": {"card": "4242"},
     }
     limiter.configure("api-2-1-1", 1, 7, margin=0, force=True)
     hops.send("snapshot", run, "a", **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from celery import chain, chord, group
 
 from fleetlimit.demo.processes import until
 
-from .harness import Fleet, window
+from .harness import Fleet, sent_with, window
 
 EVERY_WAY = [
     "above", "shared_below", "shared_above", "bound_above", "varied", "based", "stacked", "classy",
@@ -79,16 +79,10 @@ def test_task_object_is_untouched(workers: Fleet) -> None:  # C4
 def test_everything_a_run_can_see_is_what_was_sent(workers: Fleet) -> None:  # C5
     run = workers.run()
     options = {
-        "priority": 9,
-        "headers": {"tenant": "x", "list": [1, 2]},
-        "expires": datetime.now(timezone.utc) + timedelta(minutes=5),
-        "time_limit": 100,
-        "soft_time_limit": 90,
-        "shadow": "another-name",
+        **sent_with(),
         "argsrepr": "('***',)",
         "kwargsrepr": "{'card': '***'}",
         "link_error": sig(workers, "on_failure_link", run),
-        "kwargs": {"card": "4242"},
     }
     for _ in range(7):
         workers.send("snapshot", run, "a", **options)

@@ -79,8 +79,7 @@ def warning_of(store: RedisStore, name: str) -> str:
     try:
         check_known(store, name)
     except UnknownLimitError as error:
-        hint = f" Did you mean {error.nearest}?" if error.nearest else ""
-        return f"No worker and no program has announced a limit {name!r}.{hint}"
+        return f"No worker and no program has announced a limit {name!r}.{error.hint}"
     return ""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fleetlimit.algorithms.base import LEAST_MARGIN, MOST_MARGIN
 from fleetlimit.algorithms.window import LONGEST_SLEEP_US
 
-__all__ = ["SHARED"]
+__all__ = ["LEAST_MARGIN", "LONGEST_SLEEP_US", "MOST_MARGIN", "SHARED"]
 
 #: A cell that has been unused for so long goes to the task that asks first, in the line or not.
 IDLE_US = 5_000
@@ -43,10 +43,6 @@ BRIEF_US = 2_000_000
 NOBODY, REFUSED = 9_000_000_000_000_000, 9_000_000_000_000_001
 
 SHARED = {
-    "LEAST_MARGIN": LEAST_MARGIN,
-    "LONGEST_SLEEP_US": LONGEST_SLEEP_US,
-    "MOST_MARGIN": MOST_MARGIN,
-} | {
     name: value
     for name, value in tuple(globals().items())
     if name.isupper() and isinstance(value, int)
